@@ -1,0 +1,1 @@
+"""The API: the only package that touches the database."""

@@ -1,0 +1,1 @@
+"""The lagoon command: starts the processes of one machine and speaks HTTP."""

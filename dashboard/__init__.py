@@ -1,0 +1,1 @@
+"""The pages: Streamlit, talking to the API and to nothing else."""

@@ -1,0 +1,165 @@
+"""The configuration of a run: validated once, stored whole, read by everything downstream."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from lagoon.clashes import clashes
+from lagoon.environments import AnyEnvironment
+from lagoon.methods import METHODS, AnyMethod
+from lagoon.section import Section
+
+
+class ModelConfig(Section):
+    """The policy and the precision it is computed in."""
+
+    path: str = Field("tiny", min_length=1)
+    """A built-in model (tiny, smollm2-135m-instruct), a local folder, or a hub id."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of generators and trainer."""
+    max_length_tokens: int = Field(256, ge=16, le=1_048_576)
+    """Longest prompt plus response; an episode that would pass it is cut."""
+
+
+class RolloutConfig(Section):
+    """What generation may use: it depends on the machine, not on the method."""
+
+    num_generators: int = Field(1, ge=1, le=1024)
+    """vLLM engines."""
+    max_concurrent: int = Field(128, ge=1, le=65536)
+    """Episodes in flight over all generators."""
+    temperature: float | None = Field(None, ge=0, le=5)
+    """Sampling temperature of training rollouts. Empty takes the method's own: 1 for policy
+    gradients, 0 (greedy) for evolution strategies."""
+    kv_cache_gib: float = Field(1.0, gt=0)
+    """Memory for keys and values of each generator."""
+
+
+class TrainerConfig(Section):
+    """The optimizer of policy-gradient methods (AdamW)."""
+
+    learning_rate: float = Field(1e-4, gt=0, le=1)
+    """Peak learning rate."""
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate falls from its peak to zero over the run's steps."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps over which the learning rate rises from zero."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled weight decay."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """Decay of the first moment."""
+    beta2: float = Field(0.999, ge=0, lt=1)
+    """Decay of the second moment."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    """Gradients longer than this are scaled down to it."""
+    microbatch_tokens: int = Field(16384, ge=64)
+    """Padded tokens per forward pass."""
+    cpus: float = Field(1, ge=0)
+    """CPU cores of the trainer process."""
+    gpus: float = Field(0, ge=0)
+    """GPUs of the trainer process."""
+
+
+class EvaluationConfig(Section):
+    """Greedy evaluation on a fixed set of held-out tasks, outside the ledger."""
+
+    every_steps: int = Field(10, ge=1)
+    """Steps (or generations) between evaluations; the first and the last are always evaluated."""
+    num_tasks: int = Field(256, ge=1, le=100_000)
+    """Held-out tasks, the same ones every time."""
+
+
+class BudgetConfig(Section):
+    """When the run ends by itself: at whichever limit comes first."""
+
+    max_steps: int = Field(100, ge=1)
+    """Optimizer steps, or ES generations."""
+    max_seconds: float | None = Field(None, gt=0)
+    """Wall-clock limit, counted from the first step; empty for none."""
+
+
+class ResourcesConfig(Section):
+    """What each generator asks the cluster for."""
+
+    cpus_per_generator: float = Field(1, ge=0)
+    """CPU cores of each generator."""
+    gpus_per_generator: float = Field(0, ge=0)
+    """GPUs of each generator."""
+
+
+class CheckpointConfig(Section):
+    """Weights kept on disk, in Hugging Face format."""
+
+    every_steps: int | None = Field(None, ge=1)
+    """Steps between checkpoints; empty keeps only the final weights."""
+    keep: int = Field(2, ge=1)
+    """Newest checkpoints that are kept besides the final one."""
+
+
+class RunConfig(Section):
+    """Everything that defines a run. The resolved form, with all defaults, is what is stored."""
+
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    """The policy."""
+    environment: AnyEnvironment
+    """The task the policy acts in."""
+    method: AnyMethod
+    """How the policy is improved."""
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig)
+    """Generation."""
+    trainer: TrainerConfig | None = None
+    """The optimizer; only for policy-gradient methods."""
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    """Held-out evaluation."""
+    budget: BudgetConfig = Field(default_factory=BudgetConfig)
+    """When the run ends."""
+    resources: ResourcesConfig = Field(default_factory=ResourcesConfig)
+    """CPUs and GPUs."""
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    """Weights on disk."""
+    seed: int = Field(0, ge=0, lt=2**31)
+    """Seed of prompts, noise and initialization. Sampled tokens are not reproducible: the engine
+    takes no seed on CPU."""
+    control: Literal["none", "shuffled_rewards"] = "none"
+    """"shuffled_rewards" deals the rewards of a step out at random before learning from them: a
+    control that must not learn, to tell learning from drift."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_trainer(cls, data: Any) -> Any:
+        """Give policy-gradient runs the default optimizer; evolution runs have none."""
+        if isinstance(data, dict) and data.get("trainer") is None and _has_gradient(data):
+            return {**data, "trainer": {}}
+        return data
+
+    @model_validator(mode="after")
+    def _resolve(self) -> RunConfig:
+        """Fill in what the method decides, then refuse combinations that cannot be honoured."""
+        if self.rollout.temperature is None:
+            rollout = self.rollout.model_copy(
+                update={"temperature": self.method.default_temperature}
+            )
+            object.__setattr__(self, "rollout", rollout)
+        found = clashes(self)
+        if found:
+            raise PydanticCustomError(
+                "clash",
+                "{summary}",
+                {
+                    "summary": "; ".join(clash.message for clash in found),
+                    "clashes": [(list(clash.fields), clash.message) for clash in found],
+                },
+            )
+        return self
+
+
+def _has_gradient(data: dict[str, Any]) -> bool:
+    method = data.get("method")
+    family = getattr(method, "family", None)
+    if family is None and isinstance(method, dict):
+        families = {cls.model_fields["name"].default: cls.family for cls in METHODS}
+        family = families.get(str(method.get("name")))
+    return family == "policy_gradient"

@@ -1,0 +1,32 @@
+"""Parameters of the calculator environment."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from lagoon.environments.base import EnvironmentConfig
+
+
+class Calculator(EnvironmentConfig):
+    """Evaluate an arithmetic expression, one tool call at a time.
+
+    The model writes a call, a calculator answers after a real, heavy-tailed wait, and only the
+    final answer is rewarded.
+    """
+
+    title = "Calculator with a slow tool"
+
+    name: Literal["calculator"] = "calculator"
+
+    num_operations: int = Field(3, ge=1, le=8)
+    """Operations in the expression: the number of tool calls a solution needs."""
+    max_operand: int = Field(9, ge=2, le=99)
+    """Largest number in the expression."""
+    mean_wait_seconds: float = Field(0.05, ge=0, le=60)
+    """Mean of the tool's lognormal waiting time; 0 answers at once."""
+    wait_sigma: float = Field(1.0, ge=0, le=3)
+    """Spread of the waiting time's logarithm: the weight of its tail."""
+    max_turns: int = Field(5, ge=1, le=64)
+    """Model turns after which an episode is cut."""
+    max_tokens_per_turn: int = Field(12, ge=1, le=256)
+    """Sampled tokens after which a turn is cut."""

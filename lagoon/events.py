@@ -1,0 +1,182 @@
+"""What a run's driver tells the platform, as one discriminated union.
+
+Batches are numbered per writer and attempt, so that one sent twice changes nothing. NaN and the
+infinities travel as strings, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
+
+import lagoon.methods  # noqa: F401  a method's own metrics are declared in its file
+from lagoon.metrics import CATALOGUE
+from lagoon.status import EndMarker
+from lagoon.trajectory import Split
+
+MAX_BATCH_EVENTS = 5000
+NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def encode_float(value: float) -> float | str:
+    """The value itself, or its name when it is NaN or infinite."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _decode_float(value: Any) -> Any:
+    return NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+ExactFloat = Annotated[
+    float, BeforeValidator(_decode_float), PlainSerializer(encode_float, when_used="json")
+]
+"""A float64 that survives JSON, NaN and infinities included."""
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at: float
+    """Unix time in seconds, UTC."""
+
+
+class Point(BaseModel):
+    """One metric's value. Its step is the event's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    value: ExactFloat
+    labels: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in CATALOGUE:
+            raise ValueError(f"no metric {name!r} in the catalogue")
+        return name
+
+
+class StepLogged(_Event):
+    """Metrics at a policy version (an optimizer step or an ES generation)."""
+
+    type: Literal["step"] = "step"
+    step: int = Field(ge=0)
+    points: tuple[Point, ...]
+
+
+class HistogramLogged(_Event):
+    """Exact integer counts of one quantity at one step."""
+
+    type: Literal["histogram"] = "histogram"
+    step: int = Field(ge=0)
+    name: str
+    counts: dict[int, int]
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in CATALOGUE or CATALOGUE[name].kind != "histogram":
+            raise ValueError(f"no histogram {name!r} in the catalogue")
+        return name
+
+
+class TurnLogged(BaseModel):
+    """One message of a trajectory, as text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str
+    seconds: float = 0.0
+    error: str | None = None
+
+
+class TrajectoryLogged(_Event):
+    """A readable summary of one trajectory."""
+
+    type: Literal["trajectory"] = "trajectory"
+    step: int = Field(ge=0)
+    trajectory_id: str
+    prompt_id: str
+    split: Split
+    reward: ExactFloat
+    success: bool
+    num_tokens: int
+    first_version: int | None
+    completed_version: int
+    truncated: bool
+    error: str | None
+    seconds: float
+    turns: tuple[TurnLogged, ...]
+
+
+class StatusLogged(_Event):
+    """The driver has reached a phase worth naming, for example "building the model"."""
+
+    type: Literal["status"] = "status"
+    phase: Literal["starting", "running", "stopping"]
+    message: str
+
+
+class HeartbeatLogged(_Event):
+    """The driver is alive."""
+
+    type: Literal["heartbeat"] = "heartbeat"
+    step: int
+    pid: int
+    host: str
+
+
+class LogLogged(_Event):
+    """Lines of the driver's log."""
+
+    type: Literal["log"] = "log"
+    lines: tuple[str, ...]
+
+
+class CheckpointLogged(_Event):
+    """Weights were saved."""
+
+    type: Literal["checkpoint"] = "checkpoint"
+    step: int
+    path: str
+    is_final: bool
+
+
+class RunEnded(_Event):
+    """The end marker: the driver's own last word."""
+
+    type: Literal["ended"] = "ended"
+    outcome: EndMarker
+    reason: str
+    traceback: str | None = None
+
+
+Event = Annotated[
+    StepLogged
+    | HistogramLogged
+    | TrajectoryLogged
+    | StatusLogged
+    | HeartbeatLogged
+    | LogLogged
+    | CheckpointLogged
+    | RunEnded,
+    Field(discriminator="type"),
+]
+
+
+class EventBatch(BaseModel):
+    """Events of one writer, numbered from 1 without gaps."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    writer: str = Field(min_length=1, max_length=64)
+    number: int = Field(ge=1)
+    events: tuple[Event, ...] = Field(max_length=MAX_BATCH_EVENTS)

@@ -1,0 +1,81 @@
+"""Policy-gradient losses with tensor methods only, so that torch is just a type here.
+
+Shapes: B trajectories x T tokens. ``weights_BT`` is 0 outside the policy's own tokens and holds
+the batch divisor elsewhere, so that every loss is a plain sum and splits into micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lagoon.metrics import CLIPPED, KL_REFERENCE, Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Aggregation = Literal["token_mean", "sequence_mean", "sequence_sum"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """What a loss sees. All tensors are [B, T]; only ``logprobs`` carries a gradient."""
+
+    logprobs: Tensor
+    behavior_logprobs: Tensor
+    advantages: Tensor
+    weights: Tensor
+    reference_logprobs: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A scalar to minimise, and sums for the metrics: (sum over tokens, number of tokens)."""
+
+    value: Tensor
+    metrics: dict[Metric, tuple[float, float]]
+
+
+def token_weights(
+    lengths: Sequence[int], aggregation: Aggregation, max_length: int | None = None
+) -> list[float]:
+    """The weight of each token of each trajectory, given the trajectories' action counts.
+
+    ``token_mean``: 1 / all tokens. ``sequence_mean``: 1 / (trajectories x own length).
+    ``sequence_sum``: 1 / (trajectories x ``max_length``). A trajectory without tokens counts as
+    a trajectory.
+    """
+    if aggregation == "token_mean":
+        return [1.0 / max(1, sum(lengths))] * len(lengths)
+    if aggregation == "sequence_mean":
+        return [1.0 / (len(lengths) * max(1, length)) for length in lengths]
+    return [1.0 / (len(lengths) * (max_length or max(lengths)))] * len(lengths)
+
+
+def clipped_surrogate(batch: TokenBatch, *, clip_low: float, clip_high: float) -> Loss:
+    """``-sum w * min(rho * A, clip(rho, 1 - clip_low, 1 + clip_high) * A)`` (arXiv:1707.06347).
+
+    ``rho`` is the current policy over the behavior policy.
+    """
+    ratio = (batch.logprobs - batch.behavior_logprobs).exp()
+    clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    unclipped_gain, clipped_gain = ratio * batch.advantages, clipped * batch.advantages
+    value = -(unclipped_gain.minimum(clipped_gain) * batch.weights).sum()
+    active = batch.weights != 0
+    was_clipped = (clipped_gain < unclipped_gain) & active
+    return Loss(value, {CLIPPED: (float(was_clipped.sum()), float(active.sum()))})
+
+
+def reference_divergence(batch: TokenBatch) -> Loss:
+    """``sum w * (exp(d) - d - 1)``, d = log reference - log policy: the k3 estimate of the KL."""
+    if batch.reference_logprobs is None:
+        raise ValueError("the batch has no reference log-probabilities")
+    difference = batch.reference_logprobs - batch.logprobs
+    divergence = difference.exp() - difference - 1.0
+    active = batch.weights != 0
+    shown = divergence.detach() * active
+    return Loss(
+        (divergence * batch.weights).sum(),
+        {KL_REFERENCE: (float(shown.sum()), float(active.sum()))},
+    )

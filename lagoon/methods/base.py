@@ -1,0 +1,103 @@
+"""What a method is: a frozen object whose fields are a paper's hyperparameters and whose methods
+are its mathematics. Two families, one per loop. A method holds no state."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from lagoon.section import Section
+
+if TYPE_CHECKING:
+    from lagoon.clashes import Clash
+    from lagoon.config import RunConfig
+    from lagoon.losses import Loss, TokenBatch
+
+
+class Method(Section):
+    """A training method. Subclass one of its two families, in a file named like the method."""
+
+    family: ClassVar[Literal["policy_gradient", "evolution"]]
+    title: ClassVar[str]
+    """The name shown to people."""
+    paper: ClassVar[str]
+    """arXiv id of the paper whose formulas the class holds."""
+    default_temperature: ClassVar[float]
+    """Sampling temperature of rollouts when the run does not set one."""
+
+    def clashes(self, config: RunConfig) -> list[Clash]:
+        """Combinations with the rest of the run that this method cannot honour."""
+        return []
+
+
+class PolicyGradient(Method):
+    """A method whose update is a gradient of log-probabilities (``loops/policy_gradient.py``)."""
+
+    family = "policy_gradient"
+    default_temperature = 1.0
+
+    @property
+    @abstractmethod
+    def prompts_per_step(self) -> int:
+        """Groups that one update trains on."""
+
+    @property
+    @abstractmethod
+    def trajectories_per_prompt(self) -> int:
+        """Trajectories sampled for each prompt."""
+
+    @property
+    @abstractmethod
+    def staleness_bound(self) -> int:
+        """Policy versions by which a trained token may lag; 0 is synchronous training."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """True when the loss compares with the initial policy."""
+        return False
+
+    @abstractmethod
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        """Advantages of one group, in the order of its rewards."""
+
+    @abstractmethod
+    def token_weights(self, lengths: Sequence[int]) -> list[float]:
+        """The weight of every token of each trajectory of a batch, from their action counts."""
+
+    @abstractmethod
+    def loss(self, batch: TokenBatch) -> Loss:
+        """The loss of a (micro-)batch, as a sum over its tokens."""
+
+
+class Evolution(Method):
+    """A method whose update is a weighted sum of noise (``loops/evolution.py``)."""
+
+    family = "evolution"
+    default_temperature = 0.0
+
+    @property
+    @abstractmethod
+    def members_per_generation(self) -> int:
+        """Perturbed policies evaluated for one update."""
+
+    @property
+    @abstractmethod
+    def cases_per_member(self) -> int:
+        """Tasks that every member of a generation is evaluated on."""
+
+    @abstractmethod
+    def sigma_at(self, generation: int, num_generations: int) -> float:
+        """Perturbation scale of a generation (counted from 0)."""
+
+    @abstractmethod
+    def alpha_at(self, generation: int, num_generations: int) -> float:
+        """Step size of a generation (counted from 0)."""
+
+    @abstractmethod
+    def shape(self, fitness: Sequence[float]) -> list[float]:
+        """Weights of the members' noise, from their fitness."""
+
+    def coefficients(self, fitness: Sequence[float], alpha: float) -> list[float]:
+        """What each member's noise is multiplied with in the update: ``alpha / N * shape``."""
+        return [alpha / len(fitness) * weight for weight in self.shape(fitness)]

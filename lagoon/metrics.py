@@ -1,0 +1,195 @@
+"""The metric catalogue: every quantity Lagoon reports is declared here or in its method's file.
+
+A metric's name has two parts, ``panel/quantity``; whatever varies (a split, a generator, a side)
+is a label, never a part of the name. Code reports ``{METRIC: value}``, so that a typing mistake
+is a ``NameError`` before it is a gap in a chart.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Reduction = Literal["mean", "sum", "max", "last"]
+
+CATALOGUE: dict[str, "Metric"] = {}
+"""Every declared metric by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A named quantity. Creating one adds it to the catalogue.
+
+    Raises ``ValueError`` when the name is taken or is not of the form ``panel/quantity``.
+    """
+
+    name: str
+    unit: str
+    description: str
+    reduction: Reduction = "mean"
+    kind: Literal["scalar", "histogram"] = "scalar"
+
+    def __post_init__(self) -> None:
+        if self.name.count("/") != 1:
+            raise ValueError(f"metric name {self.name!r} must be 'panel/quantity'")
+        if self.name in CATALOGUE:
+            raise ValueError(f"metric {self.name!r} is declared twice")
+        CATALOGUE[self.name] = self
+
+    @property
+    def panel(self) -> str:
+        """The dashboard panel the metric belongs to: the part before the slash."""
+        return self.name.split("/")[0]
+
+
+def unknown(names: Iterable[str]) -> list[str]:
+    """The names among ``names`` that are not in the catalogue, sorted."""
+    return sorted(set(names) - CATALOGUE.keys())
+
+
+REWARD_MEAN = Metric("reward/mean", "reward", "Mean reward of the trajectories trained on.")
+REWARD_STD = Metric("reward/std", "reward", "Standard deviation of those rewards.")
+ZERO_VARIANCE_GROUPS = Metric(
+    "reward/zero_variance_groups",
+    "groups",
+    "Groups whose rewards were all equal: trained, without signal.",
+    "sum",
+)
+
+HELDOUT_SUCCESS = Metric(
+    "heldout/success", "share", "Greedy success on the fixed held-out tasks.", "last"
+)
+HELDOUT_LOW = Metric(
+    "heldout/success_low", "share", "Lower end of the 95 % Wilson interval of success.", "last"
+)
+HELDOUT_HIGH = Metric(
+    "heldout/success_high", "share", "Upper end of the 95 % Wilson interval of success.", "last"
+)
+HELDOUT_TASKS = Metric("heldout/tasks", "tasks", "Held-out tasks that were evaluated.", "last")
+HELDOUT_REWARD = Metric("heldout/reward", "reward", "Mean reward on the held-out tasks.", "last")
+
+STALENESS_GENERATION = Metric(
+    "staleness/generation",
+    "policy versions",
+    "Completion version minus behavior version, mean over trained tokens.",
+)
+STALENESS_WAITING = Metric(
+    "staleness/waiting",
+    "policy versions",
+    "Trained version minus completion version, mean over trained tokens.",
+)
+STALENESS_TOTAL = Metric(
+    "staleness/total",
+    "policy versions",
+    "Trained version minus behavior version, mean over trained tokens: generation + waiting.",
+)
+STALENESS_WORST = Metric(
+    "staleness/worst", "policy versions", "Largest token staleness in the step.", "max"
+)
+STALENESS_COVERAGE = Metric(
+    "staleness/coverage_ratio", "share", "Trained tokens whose policy version is known."
+)
+GENERATION_HISTOGRAM = Metric(
+    "staleness/generation_tokens",
+    "policy versions",
+    "Trained tokens by completion version minus behavior version.",
+    "sum",
+    "histogram",
+)
+WAITING_HISTOGRAM = Metric(
+    "staleness/waiting_tokens",
+    "policy versions",
+    "Trained tokens by trained version minus completion version.",
+    "sum",
+    "histogram",
+)
+TOTAL_HISTOGRAM = Metric(
+    "staleness/total_tokens",
+    "policy versions",
+    "Trained tokens by trained version minus behavior version.",
+    "sum",
+    "histogram",
+)
+WORST_HISTOGRAM = Metric(
+    "staleness/worst_trajectories",
+    "policy versions",
+    "Trajectories by the staleness of their oldest token.",
+    "sum",
+    "histogram",
+)
+
+POOL_GENERATING = Metric("pool/generating", "prompts", "Prompts being rolled out.", "last")
+POOL_READY = Metric("pool/ready", "prompts", "Finished groups waiting to be trained on.", "last")
+POOL_RESERVED = Metric("pool/reserved", "prompts", "Groups drawn for the current update.", "last")
+POOL_TARGET = Metric("pool/target", "prompts", "Groups the method aims to hold ready.", "last")
+
+LEDGER_ISSUED = Metric("ledger/issued", "prompts", "Prompts issued so far.", "last")
+LEDGER_TRAINED = Metric("ledger/trained", "prompts", "Prompts trained on so far.", "last")
+LEDGER_DROPPED = Metric(
+    "ledger/dropped", "prompts", "Prompts dropped so far; label: reason.", "last"
+)
+
+LOSS = Metric("trainer/loss", "loss", "The method's loss over the batch.")
+GRAD_NORM = Metric("trainer/grad_norm", "norm", "Gradient norm before clipping.")
+LEARNING_RATE = Metric("trainer/learning_rate", "1/step", "Learning rate of this step.", "last")
+ENTROPY = Metric("trainer/entropy", "nats", "Mean negative log-probability of the trained tokens.")
+CLIPPED = Metric(
+    "trainer/clipped_ratio", "share", "Trained tokens whose importance ratio was clipped."
+)
+MISMATCH = Metric(
+    "mismatch/logprob_abs",
+    "nats",
+    "Mean absolute difference between generator and trainer log-probabilities at the same version.",
+)
+KL_BEHAVIOR = Metric(
+    "mismatch/kl", "nats", "Estimate r - log r - 1 of the divergence from the behavior policy."
+)
+KL_REFERENCE = Metric(
+    "trainer/kl_reference", "nats", "Estimate of the divergence from the initial policy."
+)
+
+TURNS = Metric("rollout/turns", "turns", "Mean model turns per trajectory.")
+RESPONSE_TOKENS = Metric("rollout/response_tokens", "tokens", "Mean sampled tokens per trajectory.")
+TRUNCATED = Metric(
+    "rollout/truncated_ratio", "share", "Trajectories cut by a length or turn limit."
+)
+TOOL_ERRORS = Metric("rollout/tool_errors", "calls", "Failed tool calls in the step.", "sum")
+FAILED_TRAJECTORIES = Metric(
+    "rollout/failed", "trajectories", "Trajectories that ended with an error.", "sum"
+)
+
+STEP_SECONDS = Metric("time/step_seconds", "s", "Wall-clock of the whole step.")
+GENERATE_SECONDS = Metric("time/generate_seconds", "s", "Wall-clock the trainer waited for data.")
+TRAIN_SECONDS = Metric("time/train_seconds", "s", "Wall-clock of the update.")
+PUBLISH_SECONDS = Metric("time/publish_seconds", "s", "Wall-clock of publishing weights.")
+EVALUATION_SECONDS = Metric("time/evaluation_seconds", "s", "Wall-clock of a held-out evaluation.")
+TOKENS_PER_SECOND = Metric(
+    "throughput/tokens_per_second", "tokens/s", "Sampled tokens per second of the step."
+)
+TOTAL_TOKENS = Metric("progress/tokens", "tokens", "Tokens sampled for training so far.", "last")
+TOTAL_SAMPLES = Metric(
+    "progress/trajectories", "trajectories", "Trajectories trained on so far.", "last"
+)
+
+VERIFIED_ENGINES = Metric(
+    "sync/verified_engines", "generators", "Generators that proved the published weights.", "last"
+)
+MISMATCHED_ENGINES = Metric(
+    "sync/mismatched_engines", "generators", "Generators holding something else.", "last"
+)
+
+SIGMA = Metric("es/sigma", "weight units", "Perturbation scale of the generation.", "last")
+ALPHA = Metric("es/alpha", "weight units", "Step size of the generation.", "last")
+FITNESS = Metric(
+    "es/fitness", "fitness", "Fitness over the population; label stat: mean, min, max, std."
+)
+UPDATE_NORM = Metric("es/update_norm", "norm", "Euclidean norm of the update.", "last")
+UPDATE_NORM_LAW = Metric(
+    "es/update_norm_law",
+    "norm",
+    "Norm expected from alpha * sqrt(parameters / population).",
+    "last",
+)
+DRIFT_NORM = Metric(
+    "es/drift_norm", "norm", "Distance of the weights from where they began.", "last"
+)
+EVALUATIONS = Metric("es/evaluations", "episodes", "Episodes run by the population so far.", "last")

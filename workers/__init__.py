@@ -1,0 +1,1 @@
+"""Celery tasks, the Ray driver, its loops, actors, environments and models."""
