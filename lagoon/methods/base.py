@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from lagoon.evolution import NoiseKey
 from lagoon.section import Section
 
 if TYPE_CHECKING:
@@ -85,6 +86,16 @@ class Evolution(Method):
     @abstractmethod
     def cases_per_member(self) -> int:
         """Tasks that every member of a generation is evaluated on."""
+
+    @property
+    @abstractmethod
+    def draws_new_cases(self) -> bool:
+        """True when every generation plays other tasks; False when all play the same ones."""
+
+    @property
+    def noise_key(self) -> NoiseKey:
+        """How a member's seed becomes the seed of each tensor's noise."""
+        return "per_tensor"
 
     @abstractmethod
     def sigma_at(self, generation: int, num_generations: int) -> float:

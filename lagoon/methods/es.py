@@ -46,6 +46,16 @@ class ES(Evolution):
         """Tasks each member plays."""
         return self.num_cases
 
+    @property
+    def draws_new_cases(self) -> bool:
+        """As configured."""
+        return self.resample_cases
+
+    @property
+    def noise_key(self) -> NoiseKey:
+        """As configured."""
+        return self.noise
+
     def sigma_at(self, generation: int, num_generations: int) -> float:
         """Constant."""
         return self.sigma

@@ -1,0 +1,1 @@
+"""The two training loops, one per family of methods."""

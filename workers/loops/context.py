@@ -1,0 +1,125 @@
+"""What both loops share: their surroundings, their supervision, evaluation and checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from lagoon.config import RunConfig
+from lagoon.events import CheckpointLogged
+from lagoon.prompts import task_index
+from lagoon.trajectory import Trajectory
+from workers.generators import Generators
+from workers.reporting import Reporter
+from workers.rollout import EpisodeRequest
+from workers.sink import Sink
+
+Outcome = Literal["finished", "stopped"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopContext:
+    """Everything a loop is handed. It reaches for nothing else."""
+
+    config: RunConfig
+    generators: Generators
+    reporter: Reporter
+    sink: Sink
+    stop: asyncio.Event
+    """Set when the run should end early."""
+    clock: Callable[[], float]
+    """Unix seconds, for events."""
+    stopwatch: Callable[[], float]
+    """Monotonic seconds, for durations."""
+    num_train_tasks: int | None
+    num_heldout_tasks: int | None
+    checkpoints: Path
+    """Folder that checkpoints are written to."""
+
+    def training_request(self, position: int, member: str, temperature: float) -> EpisodeRequest:
+        """An episode of the task at ``position`` of the run's training order."""
+        index = task_index(self.config.seed, position, self.num_train_tasks)
+        return EpisodeRequest(
+            trajectory_id=f"train/{position}/{member}",
+            prompt_id=f"train/{index}",
+            split="train",
+            index=index,
+            temperature=temperature,
+        )
+
+    def is_evaluated(self, version: int) -> bool:
+        """True for the versions that the run evaluates while it goes on."""
+        return version % self.config.evaluation.every_steps == 0
+
+    def out_of_time(self, started: float) -> bool:
+        """True when the wall-clock budget, counted from ``started``, is spent."""
+        limit = self.config.budget.max_seconds
+        return limit is not None and self.stopwatch() - started >= limit
+
+    async def evaluate(self, version: int) -> list[Trajectory]:
+        """Play the fixed held-out tasks greedily on all generators and report success."""
+        started = self.stopwatch()
+        available = self.num_heldout_tasks or self.config.evaluation.num_tasks
+        requests = [
+            EpisodeRequest(f"heldout/{version}/{index}", f"heldout/{index}", "heldout", index, 0.0)
+            for index in range(min(self.config.evaluation.num_tasks, available))
+        ]
+        played = await self.generators.spread(requests)
+        self.reporter.evaluation(version, played, self.stopwatch() - started)
+        return played
+
+    async def checkpoint(
+        self, version: int, save: Callable[[Path], Awaitable[object]], *, is_final: bool
+    ) -> None:
+        """Save weights with ``save``, announce them, and drop what is past ``keep``."""
+        name = "final" if is_final else f"step-{version:06d}"
+        folder = self.checkpoints / name
+        await save(folder)
+        self.sink.log(
+            CheckpointLogged(at=self.clock(), step=version, path=str(folder), is_final=is_final)
+        )
+        if not is_final:
+            older = sorted(self.checkpoints.glob("step-*"))[: -self.config.checkpoint.keep]
+            for outdated in older:
+                shutil.rmtree(outdated)
+
+    def is_checkpointed(self, version: int) -> bool:
+        """True for the versions whose weights are kept while the run goes on."""
+        every = self.config.checkpoint.every_steps
+        return every is not None and version % every == 0
+
+
+async def supervised(
+    main: Coroutine[Any, Any, T], background: Sequence[Coroutine[Any, Any, None]]
+) -> T:
+    """Run ``main`` to its end while ``background`` goes on beside it.
+
+    The first failure of any of them ends all of them and is raised as it was.
+    """
+    main_task = asyncio.ensure_future(main)
+    tasks = [main_task, *(asyncio.ensure_future(coroutine) for coroutine in background)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks[1:]:
+            if task.done():
+                task.result()
+        return await _first_of(main_task, tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first_of(main_task: asyncio.Future[T], tasks: Sequence[asyncio.Future[Any]]) -> T:
+    """The result of ``main_task``, unless another task fails first."""
+    pending = set(tasks)
+    while not main_task.done():
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    return main_task.result()

@@ -1,0 +1,265 @@
+"""Evolution strategies: members evaluated by the generators, updates made of seeds and scalars.
+
+::
+
+             ┌─────────── admission ◀──────────── version ◀──────────────────────────────┐
+             ▼                                                                           │
+    seeds ─▶ generators ─▶ fitness ─▶ barrier ─▶ coefficients ─▶ update on every generator ┘
+             (perturb, play the cases)  (N results)
+
+member      consumes a seed; produces a fitness; waits for a free generator: each holds one
+            perturbed policy at a time.
+update      consumes the population's fitness; produces a policy version; waits for the last
+            member (the barrier); unblocked by a fitness.
+
+This is the asynchronous loop with a barrier: with a staleness bound of 0 the next members are
+admitted only at the new version. The generators keep the fp32 master weights and apply the same
+update from the same seeds; their checksums must agree after it. Versions count updates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from lagoon import metrics as m
+from lagoon.advantages import has_signal
+from lagoon.evolution import member_seeds, update_norm_law
+from lagoon.ledger import Ledger
+from lagoon.methods import Evolution
+from lagoon.staleness import admissible, staleness_account
+from lagoon.trajectory import Trajectory
+from workers.generators import RunFailed, UpdateReport
+from workers.loops.context import LoopContext, Outcome, supervised
+from workers.reporting import ledger_points, point, rollout_points, sync_points
+from workers.rollout import EpisodeRequest
+
+STALENESS_BOUND = 0
+"""The barrier: every member of an update was perturbed at the version it updates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An evaluated member of the population."""
+
+    position: int
+    """Place in its generation: the canonical order of the update's sum."""
+    seed: int
+    trajectories: tuple[Trajectory, ...]
+
+    @property
+    def fitness(self) -> float:
+        """Mean reward over the cases."""
+        return float(np.mean([trajectory.reward for trajectory in self.trajectories]))
+
+
+class EvolutionLoop:
+    """One run of an evolution strategy, from its first member to its last update."""
+
+    def __init__(self, context: LoopContext) -> None:
+        self.context = context
+        self.method = cast(Evolution, context.config.method)
+        self.version = 0
+        """Updates done."""
+        self.ledger = Ledger()
+        """Members, not prompts: the population is what evolution strategies train on."""
+        self._finished: list[Member] = []
+        self._open = False
+        """False while the unperturbed policy is being evaluated or updated."""
+        self._changed = asyncio.Event()
+        self._num_tokens = self._num_episodes = 0
+
+    async def run(self) -> Outcome:
+        """Evolve until the budget is spent or a stop is asked for.
+
+        Raises ``RunFailed`` when a generator or an environment fails, or when the generators'
+        weights no longer agree.
+        """
+        generators = range(len(self.context.generators.handles))
+        return await supervised(
+            self._evolve(),
+            [
+                *(self.context.generators.pump(index) for index in generators),
+                *(self._evaluate_members(index) for index in generators),
+                self._wake_on_stop(),
+            ],
+        )
+
+    # -- members ---------------------------------------------------------------------------------
+
+    async def _evaluate_members(self, generator: int) -> None:
+        """Consumes seeds; produces fitness; waits for admission; unblocked by an update."""
+        handle = self.context.generators.handles[generator]
+        while True:
+            while not self._may_issue():
+                self._changed.clear()
+                await self._changed.wait()
+            position = self.ledger.issued % self.method.members_per_generation
+            self.ledger = self.ledger.issue()
+            seed = self._seeds()[position]
+            await handle.perturb(seed, self._sigma(), self.method.noise_key)
+            played = await self.context.generators.play(self._cases(position), generator)
+            self._finished.append(Member(position, seed, tuple(played)))
+            self.ledger = self.ledger.complete()
+            self._changed.set()
+
+    def _may_issue(self) -> bool:
+        started = self.ledger.issued - self.ledger.num_dropped
+        room = admissible(
+            self.version,
+            started,
+            max_staleness=STALENESS_BOUND,
+            batch_size=self.method.members_per_generation,
+        )
+        wanted = self.version < self.context.config.budget.max_steps
+        return self._open and wanted and room > 0 and not self.context.stop.is_set()
+
+    def _seeds(self) -> list[int]:
+        return member_seeds(
+            self.context.config.seed, self.version, self.method.members_per_generation
+        )
+
+    def _sigma(self) -> float:
+        return self.method.sigma_at(self.version, self.context.config.budget.max_steps)
+
+    def _alpha(self) -> float:
+        return self.method.alpha_at(self.version, self.context.config.budget.max_steps)
+
+    def _cases(self, position: int) -> list[EpisodeRequest]:
+        """The episodes of a member: the same tasks for all members of a generation."""
+        temperature = self.context.config.rollout.temperature
+        assert temperature is not None  # resolved at validation
+        count = self.method.cases_per_member
+        first = self.version * count if self.method.draws_new_cases else 0
+        return [
+            self.context.training_request(first + case, f"g{self.version}m{position}", temperature)
+            for case in range(count)
+        ]
+
+    # -- updates ---------------------------------------------------------------------------------
+
+    async def _evolve(self) -> Outcome:
+        """Consumes populations; produces versions; waits for the last member."""
+        context, max_steps = self.context, self.context.config.budget.max_steps
+        context.reporter.status("running", "Evaluating the unperturbed policy.")
+        await context.evaluate(0)
+        context.reporter.status("running", "Evolving.")
+        started = context.stopwatch()
+        while self.version < max_steps and not context.out_of_time(started):
+            step_started = context.stopwatch()
+            self._open = True
+            self._changed.set()
+            population = await self._population()
+            self._open = False
+            if population is None:
+                break
+            await self._update(population, step_started)
+            if context.is_evaluated(self.version) and self.version < max_steps:
+                await context.evaluate(self.version)
+        return await self._conclude()
+
+    async def _population(self) -> list[Member] | None:
+        """A whole generation in canonical order; None when the run should stop instead."""
+        size = self.method.members_per_generation
+        while len(self._finished) < size:
+            if self.context.stop.is_set():
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        population = sorted(self._finished, key=lambda member: member.position)
+        self._finished = []
+        self.ledger = self.ledger.reserve(size)
+        return population
+
+    async def _update(self, population: Sequence[Member], step_started: float) -> None:
+        """Apply the weighted noise on every generator and report the generation."""
+        context = self.context
+        sigma, alpha = self._sigma(), self._alpha()
+        fitness = [member.fitness for member in population]
+        learned_from = fitness
+        if context.config.control == "shuffled_rewards":
+            key = (context.config.seed, self.version)
+            learned_from = [float(f) for f in np.random.default_rng(key).permutation(fitness)]
+        coefficients = self.method.coefficients(learned_from, alpha)
+        trajectories = [t for member in population for t in member.trajectories]
+        account = staleness_account(trajectories, self.version)
+        evaluated_at = context.stopwatch()
+        occupancy = ledger_points(self.ledger, self.method.members_per_generation)
+        seeds = [member.seed for member in population]
+        self.version += 1
+        reports: list[UpdateReport] = await context.generators.each(
+            lambda handle: handle.update(self.version, seeds, coefficients, self.method.noise_key)
+        )
+        self._check(reports)
+        self.ledger = self.ledger.train(len(population))
+        now = context.stopwatch()
+        self._num_tokens += sum(t.num_actions for t in trajectories)
+        self._num_episodes += len(trajectories)
+        context.reporter.step(
+            self.version,
+            [
+                *(
+                    point(m.FITNESS, value, stat=stat)
+                    for stat, value in (
+                        ("mean", float(np.mean(fitness))),
+                        ("min", min(fitness)),
+                        ("max", max(fitness)),
+                        ("std", float(np.std(fitness))),
+                    )
+                ),
+                point(m.REWARD_MEAN, float(np.mean(fitness))),
+                point(m.REWARD_STD, float(np.std([t.reward for t in trajectories]))),
+                point(m.ZERO_VARIANCE_GROUPS, float(not has_signal(fitness))),
+                *context.reporter.staleness(self.version, account),
+                *occupancy,
+                *rollout_points(trajectories, now - step_started),
+                *sync_points([report.checksum for report in reports], reports[0].checksum),
+                point(m.SIGMA, sigma),
+                point(m.ALPHA, alpha),
+                point(m.UPDATE_NORM, reports[0].update_norm),
+                point(
+                    m.UPDATE_NORM_LAW,
+                    update_norm_law(alpha, reports[0].num_parameters, len(population)),
+                ),
+                point(m.DRIFT_NORM, reports[0].drift_norm),
+                point(m.STEP_SECONDS, now - step_started),
+                point(m.GENERATE_SECONDS, evaluated_at - step_started),
+                point(m.PUBLISH_SECONDS, now - evaluated_at),
+                point(m.TOTAL_TOKENS, self._num_tokens),
+                point(m.TOTAL_SAMPLES, self._num_episodes),
+                point(m.EVALUATIONS, self._num_episodes),
+            ],
+        )
+        context.reporter.trajectories(self.version, trajectories)
+        if context.is_checkpointed(self.version):
+            await context.checkpoint(self.version, self._save, is_final=False)
+
+    def _check(self, reports: Sequence[UpdateReport]) -> None:
+        if len({report.checksum for report in reports}) > 1:
+            raise RunFailed(
+                f"The generators' weights differ after update {self.version}: they no longer "
+                "train one policy."
+            )
+
+    async def _conclude(self) -> Outcome:
+        """Evaluate and keep the last master weights."""
+        context = self.context
+        stopped = context.stop.is_set()
+        context.reporter.status("stopping" if stopped else "running", "Saving the weights.")
+        if not stopped and self.version > 0:
+            await context.evaluate(self.version)
+        await context.checkpoint(self.version, self._save, is_final=True)
+        return "stopped" if stopped else "finished"
+
+    async def _save(self, folder: Path) -> None:
+        await self.context.generators.handles[0].save(str(folder))
+
+    async def _wake_on_stop(self) -> None:
+        """Wake the update loop when a stop is asked for."""
+        await self.context.stop.wait()
+        self._changed.set()

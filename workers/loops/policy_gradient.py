@@ -1,0 +1,270 @@
+"""Policy-gradient training: generation and updates around a pool of finished groups.
+
+::
+
+             ┌────────────── admission ◀─────────────── published version ◀──────────────┐
+             ▼                                                                           │
+    prompt ─▶ generators ─▶ trajectories ─▶ group ─▶ pool ─▶ batch ─▶ trainer ─▶ publish ┘
+             (issue)                        (complete) (ready) (reserve)  (train)
+
+admission   consumes the run's prompt order; produces episodes for the generators; waits for room
+            under the staleness bound; unblocked by a publish.
+group       consumes a prompt's trajectories; produces a ready group; waits for its slowest one.
+training    consumes ready groups; produces policy versions; waits for a full batch; unblocked by
+            a group.
+
+This is the asynchronous loop. With a staleness bound of 0 admission opens only when the update
+before has been published, so generation and training take turns and nothing trained on is stale:
+synchronous training is that setting, not another loop. Versions count optimizer steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from lagoon import metrics as m
+from lagoon.advantages import has_signal
+from lagoon.events import Point
+from lagoon.ledger import Ledger
+from lagoon.methods import PolicyGradient
+from lagoon.metrics import CATALOGUE
+from lagoon.schedules import learning_rate_at
+from lagoon.staleness import admissible, staleness_account
+from lagoon.trajectory import TrainingSample, TrajectoryGroup
+from workers.loops.context import LoopContext, Outcome, supervised
+from workers.reporting import ledger_points, point, rollout_points, sync_points
+
+
+class TrainerHandle(Protocol):
+    """The trainer, wherever it runs."""
+
+    async def step(
+        self, samples: Sequence[TrainingSample], learning_rate: float
+    ) -> dict[str, tuple[float, float]]:
+        """One optimizer step; returns (sum, count) by metric name."""
+        ...
+
+    async def weights(self) -> tuple[Any, str]:
+        """The current weights (or a reference to them) and their checksum, for ``publish``."""
+        ...
+
+    async def save(self, folder: str) -> None:
+        """Write the weights as a model folder."""
+        ...
+
+
+class PolicyGradientLoop:
+    """One run of a policy-gradient method, from its first prompt to its last update."""
+
+    def __init__(self, context: LoopContext, trainer: TrainerHandle) -> None:
+        self.context, self.trainer = context, trainer
+        self.method = cast(PolicyGradient, context.config.method)
+        self.version = 0
+        """Optimizer steps done."""
+        self.published = 0
+        """Version that the generators hold."""
+        self.ledger = Ledger()
+        self._pool: deque[TrajectoryGroup] = deque()
+        self._changed = asyncio.Event()
+        self._rollouts: set[asyncio.Task[None]] = set()
+        self._num_tokens = self._num_samples = 0
+
+    async def run(self) -> Outcome:
+        """Train until the budget is spent or a stop is asked for.
+
+        Raises ``RunFailed`` when a generator or an environment fails.
+        """
+        pumps = [
+            self.context.generators.pump(i) for i in range(len(self.context.generators.handles))
+        ]
+        try:
+            return await supervised(self._train(), [*pumps, self._admit(), self._wake_on_stop()])
+        finally:
+            for task in self._rollouts:
+                task.cancel()
+            await asyncio.gather(*self._rollouts, return_exceptions=True)
+
+    # -- admission -------------------------------------------------------------------------------
+
+    async def _admit(self) -> None:
+        """Consumes prompts; produces rollouts; waits for room; unblocked by a publish."""
+        while True:
+            while self._may_issue():
+                position = self.ledger.issued
+                self.ledger = self.ledger.issue()
+                task = asyncio.ensure_future(self._roll_out(position))
+                self._rollouts.add(task)
+                task.add_done_callback(self._rollouts.discard)
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _may_issue(self) -> bool:
+        started = self.ledger.issued - self.ledger.num_dropped
+        room = admissible(
+            self.published,
+            started,
+            max_staleness=self.method.staleness_bound,
+            batch_size=self.method.prompts_per_step,
+        )
+        in_flight = self.ledger.generating * self.method.trajectories_per_prompt
+        wanted = self.version < self.context.config.budget.max_steps
+        return wanted and room > 0 and in_flight < self.context.config.rollout.max_concurrent
+
+    async def _roll_out(self, position: int) -> None:
+        """Consumes a prompt; produces a ready group; waits for its slowest trajectory."""
+        temperature = self.context.config.rollout.temperature
+        assert temperature is not None  # resolved at validation
+        requests = [
+            self.context.training_request(position, str(member), temperature)
+            for member in range(self.method.trajectories_per_prompt)
+        ]
+        played = await self.context.generators.play(requests)
+        self._pool.append(TrajectoryGroup(requests[0].prompt_id, tuple(played)))
+        self.ledger = self.ledger.complete()
+        self._changed.set()
+
+    # -- training --------------------------------------------------------------------------------
+
+    async def _train(self) -> Outcome:
+        """Consumes batches; produces versions; waits for a full batch; unblocked by a group."""
+        context, max_steps = self.context, self.context.config.budget.max_steps
+        context.reporter.status("running", "Evaluating the untrained policy.")
+        await context.evaluate(0)
+        context.reporter.status("running", "Training.")
+        started = context.stopwatch()
+        while self.version < max_steps and not context.out_of_time(started):
+            step_started = context.stopwatch()
+            groups = await self._draw()
+            if groups is None:
+                break
+            await self._update(groups, step_started)
+            if context.is_evaluated(self.version) and self.version < max_steps:
+                await context.evaluate(self.version)
+        return await self._conclude()
+
+    async def _draw(self) -> list[TrajectoryGroup] | None:
+        """A batch of the oldest ready groups; None when the run should stop instead."""
+        batch = self.method.prompts_per_step
+        while len(self._pool) < batch:
+            if self.context.stop.is_set():
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        if self.context.stop.is_set():
+            return None
+        self.ledger = self.ledger.reserve(batch)
+        return [self._pool.popleft() for _ in range(batch)]
+
+    async def _update(self, groups: Sequence[TrajectoryGroup], step_started: float) -> None:
+        """Train on a batch, publish the new version, and report the step."""
+        context = self.context
+        drawn_at = context.stopwatch()
+        learning_rate = self._learning_rate()
+        samples = self._samples(groups)
+        trajectories = [sample.trajectory for sample in samples]
+        account = staleness_account(trajectories, self.version)
+        sums = await self.trainer.step(samples, learning_rate)
+        trained_at = context.stopwatch()
+        occupancy = ledger_points(self.ledger, self.method.prompts_per_step)
+        self.ledger = self.ledger.train(len(groups))
+        self.version += 1
+        weights, checksum = await self.trainer.weights()
+        received = await context.generators.publish(self.version, weights)
+        self.published = self.version
+        self._changed.set()
+        now = context.stopwatch()
+        self._num_tokens += sum(t.num_actions for t in trajectories)
+        self._num_samples += len(trajectories)
+        context.reporter.step(
+            self.version,
+            [
+                *_reward_points(groups),
+                *context.reporter.staleness(self.version, account),
+                *occupancy,
+                *rollout_points(trajectories, now - step_started),
+                *_trainer_points(sums),
+                *sync_points(received, checksum),
+                point(m.LEARNING_RATE, learning_rate),
+                point(m.STEP_SECONDS, now - step_started),
+                point(m.GENERATE_SECONDS, drawn_at - step_started),
+                point(m.TRAIN_SECONDS, trained_at - drawn_at),
+                point(m.PUBLISH_SECONDS, now - trained_at),
+                point(m.TOTAL_TOKENS, self._num_tokens),
+                point(m.TOTAL_SAMPLES, self._num_samples),
+            ],
+        )
+        context.reporter.trajectories(self.version, trajectories)
+        if context.is_checkpointed(self.version):
+            await context.checkpoint(self.version, self._save, is_final=False)
+
+    def _learning_rate(self) -> float:
+        trainer = self.context.config.trainer
+        assert trainer is not None  # validation gives every policy-gradient run one
+        return learning_rate_at(
+            self.version,
+            peak=trainer.learning_rate,
+            shape=trainer.learning_rate_schedule,
+            warmup_steps=trainer.warmup_steps,
+            num_steps=self.context.config.budget.max_steps,
+        )
+
+    def _samples(self, groups: Sequence[TrajectoryGroup]) -> list[TrainingSample]:
+        """Trajectories with their advantages and token weights."""
+        rewards = [list(group.rewards) for group in groups]
+        if self.context.config.control == "shuffled_rewards":
+            rewards = shuffled(rewards, (self.context.config.seed, self.version))
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        advantages = [value for group in rewards for value in self.method.advantages(group)]
+        weights = self.method.token_weights([t.num_actions for t in trajectories])
+        return [
+            TrainingSample(trajectory, advantage, weight)
+            for trajectory, advantage, weight in zip(trajectories, advantages, weights, strict=True)
+        ]
+
+    async def _conclude(self) -> Outcome:
+        """Evaluate and keep the last weights."""
+        context = self.context
+        stopped = context.stop.is_set()
+        context.reporter.status("stopping" if stopped else "running", "Saving the weights.")
+        if not stopped and self.version > 0:
+            await context.evaluate(self.version)
+        await context.checkpoint(self.version, self._save, is_final=True)
+        return "stopped" if stopped else "finished"
+
+    async def _save(self, folder: Path) -> None:
+        await self.trainer.save(str(folder))
+
+    async def _wake_on_stop(self) -> None:
+        """Wake the training loop when a stop is asked for."""
+        await self.context.stop.wait()
+        self._changed.set()
+
+
+def shuffled(rewards: Sequence[Sequence[float]], key: tuple[int, int]) -> list[list[float]]:
+    """The same rewards dealt out at random over all trajectories: the control that cannot learn."""
+    flat = np.random.default_rng(key).permutation(np.concatenate([np.asarray(r) for r in rewards]))
+    ends = np.cumsum([len(group) for group in rewards])
+    return [[float(value) for value in part] for part in np.split(flat, ends[:-1])]
+
+
+def _reward_points(groups: Sequence[TrajectoryGroup]) -> list[Point]:
+    rewards = [reward for group in groups for reward in group.rewards]
+    return [
+        point(m.REWARD_MEAN, float(np.mean(rewards))),
+        point(m.REWARD_STD, float(np.std(rewards))),
+        point(m.ZERO_VARIANCE_GROUPS, sum(not has_signal(group.rewards) for group in groups)),
+    ]
+
+
+def _trainer_points(sums: dict[str, tuple[float, float]]) -> list[Point]:
+    return [
+        point(CATALOGUE[name], total / count if count else math.nan)
+        for name, (total, count) in sums.items()
+    ]

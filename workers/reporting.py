@@ -1,0 +1,176 @@
+"""From what a loop knows to events: the one place where results become telemetry."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from lagoon import metrics as m
+from lagoon.events import (
+    HistogramLogged,
+    LogLogged,
+    Point,
+    StatusLogged,
+    StepLogged,
+    TrajectoryLogged,
+    TurnLogged,
+)
+from lagoon.ledger import Ledger
+from lagoon.metrics import Metric
+from lagoon.staleness import StalenessAccount, mean
+from lagoon.statistics import wilson_interval
+from lagoon.trajectory import Trajectory
+from workers.sink import Sink
+
+MAX_TRAJECTORIES_PER_STEP = 8
+"""Readable trajectories kept of each step: the page shows the newest, not all."""
+MAX_TURN_CHARACTERS = 4000
+
+
+def point(metric: Metric, value: float, **labels: str) -> Point:
+    """A metric's value with its labels."""
+    return Point(name=metric.name, value=value, labels=labels)
+
+
+class Reporter:
+    """Sends a run's events to its sink, stamped by the given clock (Unix seconds)."""
+
+    def __init__(self, sink: Sink, clock: Callable[[], float]) -> None:
+        self._sink, self._clock = sink, clock
+
+    def status(self, phase: str, message: str) -> None:
+        """Name the phase that begins."""
+        self._sink.log(
+            StatusLogged.model_validate({"at": self._clock(), "phase": phase, "message": message})
+        )
+
+    def step(self, step: int, points: Iterable[Point]) -> None:
+        """Metrics at a step."""
+        self._sink.log(StepLogged(at=self._clock(), step=step, points=tuple(points)))
+
+    def histogram(self, step: int, metric: Metric, counts: Mapping[int, int]) -> None:
+        """Exact integer counts at a step."""
+        self._sink.log(
+            HistogramLogged(at=self._clock(), step=step, name=metric.name, counts=dict(counts))
+        )
+
+    def staleness(self, step: int, account: StalenessAccount) -> list[Point]:
+        """Send the account's histograms; returns its scalars."""
+        for metric, counts in (
+            (m.GENERATION_HISTOGRAM, account.generation),
+            (m.WAITING_HISTOGRAM, account.waiting),
+            (m.TOTAL_HISTOGRAM, account.total),
+            (m.WORST_HISTOGRAM, account.worst),
+        ):
+            self.histogram(step, metric, counts)
+        return [
+            point(m.STALENESS_GENERATION, mean(account.generation)),
+            point(m.STALENESS_WAITING, mean(account.waiting)),
+            point(m.STALENESS_TOTAL, mean(account.total)),
+            point(m.STALENESS_WORST, max(account.worst, default=math.nan)),
+            point(m.STALENESS_COVERAGE, account.coverage),
+        ]
+
+    def evaluation(self, step: int, trajectories: Sequence[Trajectory], seconds: float) -> None:
+        """Success on the held-out tasks, with its interval and a few trajectories."""
+        successes = sum(trajectory.success for trajectory in trajectories)
+        low, high = wilson_interval(successes, len(trajectories))
+        self.step(
+            step,
+            [
+                point(m.HELDOUT_SUCCESS, successes / len(trajectories)),
+                point(m.HELDOUT_LOW, low),
+                point(m.HELDOUT_HIGH, high),
+                point(m.HELDOUT_TASKS, len(trajectories)),
+                point(
+                    m.HELDOUT_REWARD,
+                    sum(trajectory.reward for trajectory in trajectories) / len(trajectories),
+                ),
+                point(m.EVALUATION_SECONDS, seconds),
+            ],
+        )
+        self.trajectories(step, trajectories)
+
+    def trajectories(self, step: int, trajectories: Sequence[Trajectory]) -> None:
+        """A few readable trajectories, spread evenly over the given ones."""
+        stride = max(1, len(trajectories) // MAX_TRAJECTORIES_PER_STEP)
+        for trajectory in trajectories[::stride][:MAX_TRAJECTORIES_PER_STEP]:
+            self._sink.log(_readable(trajectory, step, self._clock()))
+
+
+def ledger_points(ledger: Ledger, target: int) -> list[Point]:
+    """Where all prompts are."""
+    dropped = [point(m.LEDGER_DROPPED, n, reason=reason) for reason, n in ledger.dropped.items()]
+    return [
+        point(m.POOL_GENERATING, ledger.generating),
+        point(m.POOL_READY, ledger.ready),
+        point(m.POOL_RESERVED, ledger.reserved),
+        point(m.POOL_TARGET, target),
+        point(m.LEDGER_ISSUED, ledger.issued),
+        point(m.LEDGER_TRAINED, ledger.trained),
+        *(dropped or [point(m.LEDGER_DROPPED, 0)]),
+    ]
+
+
+def rollout_points(trajectories: Sequence[Trajectory], seconds: float) -> list[Point]:
+    """What the trajectories of a step looked like."""
+    count = len(trajectories)
+    tokens = sum(trajectory.num_actions for trajectory in trajectories)
+    return [
+        point(m.TURNS, sum(t.num_turns for t in trajectories) / count),
+        point(m.RESPONSE_TOKENS, tokens / count),
+        point(m.TRUNCATED, sum(t.truncated for t in trajectories) / count),
+        point(m.TOOL_ERRORS, sum(t.info.get("tool_errors", 0.0) for t in trajectories)),
+        point(m.TOKENS_PER_SECOND, tokens / seconds if seconds > 0 else math.nan),
+    ]
+
+
+def sync_points(received: Sequence[str], published: str) -> list[Point]:
+    """How many generators proved the published weights, by the checksum of what they received."""
+    verified = sum(checksum == published for checksum in received)
+    return [
+        point(m.VERIFIED_ENGINES, verified),
+        point(m.MISMATCHED_ENGINES, len(received) - verified),
+    ]
+
+
+def _readable(trajectory: Trajectory, step: int, at: float) -> TrajectoryLogged:
+    known = [version for version in trajectory.versions if version is not None]
+    return TrajectoryLogged(
+        at=at,
+        step=step,
+        trajectory_id=trajectory.trajectory_id,
+        prompt_id=trajectory.prompt_id,
+        split=trajectory.split,
+        reward=trajectory.reward,
+        success=trajectory.success,
+        num_tokens=trajectory.num_actions,
+        first_version=min(known, default=None),
+        completed_version=trajectory.completed_version,
+        truncated=trajectory.truncated,
+        error=trajectory.error,
+        seconds=trajectory.finished_at - trajectory.started_at,
+        turns=tuple(
+            TurnLogged(
+                role=turn.role,
+                text=turn.text[:MAX_TURN_CHARACTERS],
+                seconds=turn.seconds,
+                error=turn.error,
+            )
+            for turn in trajectory.turns
+        ),
+    )
+
+
+class SinkHandler(logging.Handler):
+    """Sends log records to the run's page."""
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__()
+        self._sink = sink
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record, as lines."""
+        lines = tuple(self.format(record).splitlines())
+        self._sink.log(LogLogged(at=record.created, lines=lines))

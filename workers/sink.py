@@ -1,0 +1,183 @@
+"""Where a run's events go: numbered batches through a spool to the API, or a JSONL file.
+
+::
+
+    log() ─▶ queue ─▶ [writer thread] ─▶ spool (append-only file) ─▶ [sender thread] ─▶ API
+                       every 0.25 s        one EventBatch a line        retries with back-off
+
+``log`` never blocks and never raises: training is not stopped by telemetry. The API may be away:
+batches wait in the spool and are sent in order when it is back, each exactly once.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+
+from lagoon.events import Event, EventBatch
+
+MAX_BATCH = 1000
+"""Events a batch holds at most: well under the API's limit on count and size."""
+
+
+class Sink(Protocol):
+    """Takes events."""
+
+    def log(self, event: Event) -> None:
+        """Record an event; returns at once."""
+        ...
+
+    def close(self) -> bool:
+        """Flush everything; True when all of it has arrived."""
+        ...
+
+
+class JsonlSink:
+    """One event a line in a local file: runs without a platform."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8")
+
+    def log(self, event: Event) -> None:
+        """Append the event."""
+        self._file.write(event.model_dump_json() + "\n")
+        self._file.flush()
+
+    def close(self) -> bool:
+        """Close the file."""
+        self._file.close()
+        return True
+
+
+class PlatformSink:
+    """Events to the API by way of a spool on the local disk."""
+
+    def __init__(
+        self,
+        client: httpx.Client,
+        attempt_id: str,
+        spool: Path,
+        on_stop: Callable[[], None],
+        *,
+        writer: str = "driver",
+        period_seconds: float = 0.25,
+        drain_seconds: float = 30.0,
+    ) -> None:
+        """``client`` carries the attempt's credential; ``on_stop`` is called when the API says
+        that a stop was asked for."""
+        self._client, self._url = client, f"/api/v1/attempts/{attempt_id}/events"
+        self._on_stop, self._writer = on_stop, writer
+        self._period, self._drain = period_seconds, drain_seconds
+        spool.parent.mkdir(parents=True, exist_ok=True)
+        self._spool = spool
+        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._written = threading.Condition()
+        self._num_written, self._num_sent = 0, 0
+        self._closing = threading.Event()
+        self.rejected: str | None = None
+        """Set when the API refused this driver for good (another attempt has taken over)."""
+        self._threads = [
+            threading.Thread(target=self._write, name="sink-writer", daemon=True),
+            threading.Thread(target=self._send, name="sink-sender", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def log(self, event: Event) -> None:
+        """Queue the event."""
+        self._queue.put(event)
+
+    def close(self) -> bool:
+        """Write and send what is left, for a bounded time."""
+        self._queue.put(None)
+        self._threads[0].join(self._drain)
+        self._closing.set()
+        with self._written:
+            self._written.notify_all()
+        self._threads[1].join(self._drain)
+        return self._num_sent == self._num_written
+
+    def _write(self) -> None:
+        with self._spool.open("a", encoding="utf-8") as spool:
+            open_ended = True
+            while open_ended:
+                events, open_ended = self._next_events()
+                if not events:
+                    continue
+                batch = EventBatch(
+                    writer=self._writer, number=self._num_written + 1, events=tuple(events)
+                )
+                spool.write(batch.model_dump_json() + "\n")
+                spool.flush()
+                with self._written:
+                    self._num_written += 1
+                    self._written.notify_all()
+
+    def _next_events(self) -> tuple[list[Event], bool]:
+        """Events of the next batch, and whether more may come."""
+        first = self._queue.get()
+        if first is None:
+            return [], False
+        self._closing.wait(self._period)  # let a batch gather
+        events = [first]
+        while len(events) < MAX_BATCH:
+            try:
+                event = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if event is None:
+                return events, False
+            events.append(event)
+        return events, True
+
+    def _send(self) -> None:
+        with self._spool.open("r", encoding="utf-8") as spool:
+            while True:
+                with self._written:
+                    self._written.wait_for(
+                        lambda: self._num_sent < self._num_written or self._closing.is_set()
+                    )
+                    if self._num_sent == self._num_written:
+                        return
+                if not self._deliver(spool.readline()):
+                    return
+                self._num_sent += 1
+
+    def _deliver(self, body: str) -> bool:
+        """Send one batch until it arrives; False when it never will."""
+        delay, waited = 0.25, 0.0
+        while True:
+            try:
+                response = self._client.post(
+                    self._url, content=body, headers={"content-type": "application/json"}
+                )
+                if response.status_code == 202:
+                    if response.json().get("stop_requested"):
+                        self._on_stop()
+                    return True
+                problem = f"{response.status_code} {response.text[:300]}"
+                if response.status_code in (401, 403, 404, 409, 413, 422):
+                    return self._refused(problem)
+            except httpx.HTTPError as error:
+                problem = str(error)
+            if self._closing.is_set() and waited >= self._drain:
+                return False
+            logging.getLogger(__name__).debug("events wait in the spool: %s", problem)
+            self._closing.wait(delay) if not self._closing.is_set() else threading.Event().wait(
+                delay
+            )
+            waited += delay if self._closing.is_set() else 0.0
+            delay = min(delay * 2, 5.0)
+
+    def _refused(self, problem: str) -> bool:
+        self.rejected = problem
+        logging.getLogger(__name__).warning("the API refused this driver's events: %s", problem)
+        self._on_stop()
+        return False
