@@ -1,0 +1,167 @@
+"""Ray: where a run's actors live, and how the driver calls them.
+
+Every actor declares its CPUs and GPUs, so that the same job fits one machine or a cluster of many.
+Actors belong to the driver: when it ends, they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from lagoon.config import RunConfig
+from lagoon.trajectory import TrainingSample, Trajectory
+from workers.actors.generator import GeneratorActor
+from workers.actors.trainer import TrainerActor
+from workers.generators import GeneratorHandle, RunFailed, UpdateReport
+from workers.rollout import EpisodeFailure, EpisodeRequest
+
+ACTOR_CONCURRENCY = 64
+"""Calls a generator serves at once: one long poll, and submissions beside it."""
+
+
+class RemoteGenerator:
+    """A generator in a Ray actor."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def ready(self) -> None:
+        """Wait until its engine has loaded the model."""
+        await self._actor.ready.remote()
+
+    async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
+        """Start episodes."""
+        await self._actor.submit.remote(list(requests))
+
+    async def collect(self) -> list[Trajectory | EpisodeFailure]:
+        """Wait for at least one finished episode and return all finished ones."""
+        finished: list[Trajectory | EpisodeFailure] = await self._actor.collect.remote()
+        return finished
+
+    async def publish(self, version: int, weights: Any) -> str:
+        """Load published weights; returns the checksum of what arrived."""
+        checksum: str = await self._actor.publish.remote(version, weights)
+        return checksum
+
+    async def perturb(self, seed: int, sigma: float, noise: str) -> None:
+        """Load the master weights plus noise."""
+        await self._actor.perturb.remote(seed, sigma, noise)
+
+    async def restore(self) -> None:
+        """Load the master weights."""
+        await self._actor.restore.remote()
+
+    async def update(
+        self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: str
+    ) -> UpdateReport:
+        """Add a weighted sum of noise to the master weights and load them."""
+        report: UpdateReport = await self._actor.update.remote(
+            version, list(seeds), list(coefficients), noise
+        )
+        return report
+
+    async def save(self, folder: str) -> None:
+        """Write the master weights as a model folder."""
+        await self._actor.save.remote(folder)
+
+
+class RemoteTrainer:
+    """The trainer in a Ray actor."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def ready(self) -> None:
+        """Wait until the model is loaded."""
+        await self._actor.ready.remote()
+
+    async def step(
+        self, samples: Sequence[TrainingSample], learning_rate: float
+    ) -> dict[str, tuple[float, float]]:
+        """One optimizer step; returns (sum, count) by metric name."""
+        try:
+            sums: dict[str, tuple[float, float]] = await self._actor.step.remote(
+                list(samples), learning_rate
+            )
+        except ray.exceptions.RayTaskError as error:
+            raise RunFailed(f"The trainer failed: {error.cause}", str(error)) from error
+        return sums
+
+    async def weights(self) -> tuple[Any, str]:
+        """A reference to the weights, which never pass through the driver, and their checksum."""
+        weights, checksum = self._actor.weights.options(num_returns=2).remote()
+        return weights, await checksum
+
+    async def save(self, folder: str) -> None:
+        """Write the weights as a model folder."""
+        await self._actor.save.remote(folder)
+
+
+def connect() -> None:
+    """Join the cluster of ``RAY_ADDRESS``, or start a small one that ends with this process."""
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        ray.init(address=address, log_to_driver=True, logging_level="WARNING")
+    else:
+        ray.init(
+            num_cpus=os.cpu_count(),
+            include_dashboard=False,
+            object_store_memory=512 * 1024**2,
+            logging_level="WARNING",
+        )
+
+
+def start_generators(config: RunConfig, model_folder: Path) -> list[RemoteGenerator]:
+    """Ask Ray for the run's generators; they load their engines at the same time."""
+    resources = config.resources
+    actor_class = ray.remote(GeneratorActor).options(
+        num_cpus=resources.cpus_per_generator,
+        num_gpus=resources.gpus_per_generator,
+        max_concurrency=ACTOR_CONCURRENCY,
+        scheduling_strategy="SPREAD",
+    )
+    threads = max(1, int(resources.cpus_per_generator))
+    arguments = (str(model_folder), config.model_dump(mode="json"), threads)
+    return [
+        RemoteGenerator(actor_class.remote(*arguments))
+        for _ in range(config.rollout.num_generators)
+    ]
+
+
+def start_trainer(config: RunConfig, model_folder: Path) -> RemoteTrainer | None:
+    """Ask Ray for the trainer; None for methods without gradients."""
+    if config.trainer is None:
+        return None
+    actor_class = ray.remote(TrainerActor).options(
+        num_cpus=config.trainer.cpus, num_gpus=config.trainer.gpus
+    )
+    return RemoteTrainer(actor_class.remote(str(model_folder), config.model_dump(mode="json")))
+
+
+async def all_ready(
+    generators: Sequence[RemoteGenerator], trainer: RemoteTrainer | None
+) -> list[GeneratorHandle]:
+    """Wait until every actor has loaded its model; raises ``RunFailed`` naming the one that
+    could not."""
+    named: list[tuple[str, RemoteGenerator | RemoteTrainer]] = [
+        (f"Generator {index}", generator) for index, generator in enumerate(generators)
+    ]
+    if trainer is not None:
+        named.append(("The trainer", trainer))
+    await asyncio.gather(*(_ready(name, actor) for name, actor in named))
+    return list(generators)
+
+
+async def _ready(name: str, actor: RemoteGenerator | RemoteTrainer) -> None:
+    try:
+        await actor.ready()
+    except ray.exceptions.RayTaskError as error:
+        raise RunFailed(f"{name} could not start: {error.cause}", str(error)) from error
+    except ray.exceptions.RayError as error:
+        raise RunFailed(f"{name} could not start: {error}".splitlines()[0], str(error)) from error

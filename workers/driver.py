@@ -1,0 +1,238 @@
+"""The driver: one process per run attempt that wires a loop to its actors and reports its end.
+
+::
+
+    config ─▶ model folder ─▶ generators + trainer (Ray) ─▶ loop ─▶ final weights ─▶ end marker
+                                                              │
+                                                 events ─▶ sink ─▶ API or JSONL file
+
+Whatever happens, the last event is the end marker: finished, stopped or failed, with the cause in
+one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import ray
+
+from lagoon.clashes import Capacity, capacity_clashes
+from lagoon.config import RunConfig
+from lagoon.events import HeartbeatLogged, RunEnded
+from lagoon.methods import Evolution
+from workers import cluster
+from workers.environments import num_tasks
+from workers.generators import Generators, RunFailed
+from workers.loops.context import LoopContext, Outcome
+from workers.loops.evolution import EvolutionLoop
+from workers.loops.policy_gradient import PolicyGradientLoop
+from workers.models import model_folder
+from workers.reporting import Reporter, SinkHandler
+from workers.settings import home_folder
+from workers.sink import JsonlSink, PlatformSink, Sink
+
+HEARTBEAT_SECONDS = 5.0
+logger = logging.getLogger("lagoon.driver")
+
+
+class StopSwitch:
+    """Asks a run to stop, from any thread; a request made before the run listens is kept."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requested = False
+        self._listener: Callable[[], object] | None = None
+
+    def request(self) -> None:
+        """Ask the run to stop."""
+        with self._lock:
+            self._requested = True
+            if self._listener is not None:
+                self._listener()
+
+    def connect(self, listener: Callable[[], object]) -> None:
+        """Call ``listener`` at the next request, and now if there was one."""
+        with self._lock:
+            self._listener = listener
+            if self._requested:
+                listener()
+
+    def disconnect(self) -> None:
+        """Stop listening."""
+        with self._lock:
+            self._listener = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where a driver runs, apart from its config."""
+
+    sink: Sink
+    checkpoints: Path
+    home: Path
+    stop: asyncio.Event
+
+
+async def train(config: RunConfig, surroundings: Surroundings) -> Outcome:
+    """Run a config to its end. Raises ``RunFailed`` with the cause."""
+    reporter = Reporter(surroundings.sink, time.time)
+    reporter.status("starting", f"Preparing the model {config.model.path!r}.")
+    folder = await asyncio.to_thread(
+        model_folder, config.model.path, surroundings.home, logger.info
+    )
+    _check_capacity(config)
+    reporter.status("starting", "Starting generators and trainer.")
+    generators = cluster.start_generators(config, folder)
+    trainer = cluster.start_trainer(config, folder)
+    handles = await cluster.all_ready(generators, trainer)
+    loop: EvolutionLoop | PolicyGradientLoop
+    context = LoopContext(
+        config=config,
+        generators=Generators(handles, lambda: loop.version),
+        reporter=reporter,
+        sink=surroundings.sink,
+        stop=surroundings.stop,
+        clock=time.time,
+        stopwatch=time.monotonic,
+        num_train_tasks=num_tasks(config.environment, "train"),
+        num_heldout_tasks=num_tasks(config.environment, "heldout"),
+        checkpoints=surroundings.checkpoints,
+    )
+    if isinstance(config.method, Evolution):
+        loop = EvolutionLoop(context)
+    else:
+        assert trainer is not None  # validation gives every policy-gradient run one
+        loop = PolicyGradientLoop(context, trainer)
+    heartbeat = asyncio.ensure_future(_heartbeat(surroundings.sink, lambda: loop.version))
+    try:
+        return await loop.run()
+    finally:
+        heartbeat.cancel()
+
+
+def _check_capacity(config: RunConfig) -> None:
+    available = ray.cluster_resources()
+    capacity = Capacity(cpus=available.get("CPU", 0), gpus=available.get("GPU", 0))
+    for clash in capacity_clashes(config, capacity):
+        raise RunFailed(f"The cluster is too small: {clash.message}.")
+
+
+async def _heartbeat(sink: Sink, step: Callable[[], int]) -> None:
+    while True:
+        sink.log(
+            HeartbeatLogged(at=time.time(), step=step(), pid=os.getpid(), host=socket.gethostname())
+        )
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+
+
+def run_to_end(
+    config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+) -> RunEnded:
+    """Run a config, whatever happens, and return the end marker, which was also logged.
+
+    SIGTERM and SIGINT ask for a stop: the run saves its weights and ends as stopped.
+    """
+    handler = SinkHandler(sink)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+    try:
+        ended = asyncio.run(_until_end(config, sink, switch, checkpoints, home))
+    finally:
+        logging.getLogger().removeHandler(handler)
+    sink.log(ended)
+    return ended
+
+
+async def _until_end(
+    config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+) -> RunEnded:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    switch.connect(lambda: loop.call_soon_threadsafe(stop.set))
+    try:
+        cluster.connect()
+        outcome = await train(config, Surroundings(sink, checkpoints, home, stop))
+        reason = {"finished": "", "stopped": "Stopped on request."}[outcome]
+        return RunEnded(at=time.time(), outcome=outcome, reason=reason)
+    except RunFailed as error:
+        return _failure(str(error), error.details or traceback.format_exc())
+    except Exception as error:  # the end marker must be written whatever went wrong
+        return _failure(f"The driver failed: {error}".splitlines()[0], traceback.format_exc())
+    finally:
+        switch.disconnect()
+        with contextlib.suppress(Exception):  # a cluster that is gone cannot be left
+            ray.shutdown()
+
+
+def _failure(reason: str, details: str) -> RunEnded:
+    logger.error("%s\n%s", reason, details)
+    return RunEnded(at=time.time(), outcome="failed", reason=reason, traceback=details)
+
+
+def train_standalone(config: RunConfig, output: Path, home: Path | None = None) -> int:
+    """Run a config without any platform: events and weights go below ``output``.
+
+    Returns 0 when the run finished or was stopped, 1 when it failed.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "config.json").write_text(config.model_dump_json(indent=2), encoding="utf-8")
+    sink = JsonlSink(output / "events.jsonl")
+    try:
+        ended = run_to_end(
+            config, sink, StopSwitch(), output / "checkpoints", home or home_folder()
+        )
+    finally:
+        sink.close()
+    return 1 if ended.outcome == "failed" else 0
+
+
+def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
+    """Run one attempt of a platform's run: its config comes from the API, its events go there."""
+    token = credential.read_text(encoding="utf-8").strip()
+    home = home_folder()
+    folder = home / "attempts" / attempt_id
+    switch = StopSwitch()
+    with httpx.Client(
+        base_url=api_url, headers={"authorization": f"Bearer {token}"}, timeout=30.0
+    ) as client:
+        answer = client.get(f"/api/v1/attempts/{attempt_id}/config")
+        answer.raise_for_status()
+        config = RunConfig.model_validate(answer.json()["config"])
+        sink = PlatformSink(client, attempt_id, folder / "spool.jsonl", switch.request)
+        try:
+            ended = run_to_end(config, sink, switch, folder / "checkpoints", home)
+        finally:
+            arrived = sink.close()
+    return 1 if ended.outcome == "failed" or not arrived else 0
+
+
+def main() -> int:
+    """The entry point of a Ray job."""
+    parser = argparse.ArgumentParser(description="Run one attempt of a run.")
+    parser.add_argument("--attempt", required=True)
+    parser.add_argument("--api-url", required=True)
+    parser.add_argument("--credential-file", required=True, type=Path)
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    return run_attempt(arguments.attempt, arguments.api_url, arguments.credential_file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
