@@ -38,19 +38,21 @@ class Loss:
 
 
 def token_weights(
-    lengths: Sequence[int], aggregation: Aggregation, max_length: int | None = None
+    lengths: Sequence[int], aggregation: Aggregation, length_constant: int | None = None
 ) -> list[float]:
     """The weight of each token of each trajectory, given the trajectories' action counts.
 
     ``token_mean``: 1 / all tokens. ``sequence_mean``: 1 / (trajectories x own length).
-    ``sequence_sum``: 1 / (trajectories x ``max_length``). A trajectory without tokens counts as
-    a trajectory.
+    ``sequence_sum``: 1 / (trajectories x ``length_constant``). A trajectory without tokens
+    counts as a trajectory.
     """
     if aggregation == "token_mean":
         return [1.0 / max(1, sum(lengths))] * len(lengths)
     if aggregation == "sequence_mean":
         return [1.0 / (len(lengths) * max(1, length)) for length in lengths]
-    return [1.0 / (len(lengths) * (max_length or max(lengths)))] * len(lengths)
+    if length_constant is None:
+        raise ValueError("sequence_sum needs a length_constant")
+    return [1.0 / (len(lengths) * length_constant)] * len(lengths)
 
 
 def clipped_surrogate(batch: TokenBatch, *, clip_low: float, clip_high: float) -> Loss:

@@ -50,15 +50,25 @@ class GRPO(PolicyGradient):
     aggregation: Aggregation = "token_mean"
     """How token losses become one number: over all tokens, over each trajectory first, or summed
     per trajectory over a constant length."""
+    length_constant: int | None = Field(None, ge=1)
+    """Constant length that "sequence_sum" divides by; only with that aggregation."""
     kl_coefficient: float = Field(0.0, ge=0)
     """Weight of the divergence from the initial policy. Above 0 the trainer keeps a copy of it."""
 
     def clashes(self, config: RunConfig) -> list[Clash]:
-        """A group of one has no spread, so its advantage is always zero."""
-        if self.group_size > 1:
-            return []
-        message = "a group of 1 has no spread to standardize: grpo needs a group_size of at least 2"
-        return [Clash(("method.group_size", "method.name"), message)]
+        """A group without spread, and a divisor that is missing or would have no effect."""
+        found = []
+        if self.group_size == 1:
+            message = "a group of 1 has no spread to standardize: grpo needs 2 or more"
+            found.append(Clash(("method.group_size", "method.name"), message))
+        if (self.aggregation == "sequence_sum") != (self.length_constant is not None):
+            message = (
+                "sequence_sum divides by method.length_constant, which is not set"
+                if self.length_constant is None
+                else f"{self.aggregation} has its own divisor: length_constant has no effect"
+            )
+            found.append(Clash(("method.length_constant", "method.aggregation"), message))
+        return found
 
     @property
     def prompts_per_step(self) -> int:
@@ -86,7 +96,7 @@ class GRPO(PolicyGradient):
 
     def token_weights(self, lengths: Sequence[int]) -> list[float]:
         """The divisor of the chosen aggregation."""
-        return token_weights(lengths, self.aggregation)
+        return token_weights(lengths, self.aggregation, self.length_constant)
 
     def loss(self, batch: TokenBatch) -> Loss:
         """The clipped surrogate, plus the weighted divergence when asked for."""

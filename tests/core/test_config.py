@@ -1,0 +1,97 @@
+import pytest
+from pydantic import ValidationError
+
+from lagoon.clashes import Capacity, capacity_clashes
+from lagoon.config import RunConfig
+from lagoon.environments import ENVIRONMENTS
+from lagoon.methods import METHODS
+from lagoon.problems import FieldProblem, field_problems
+from tests.builders import es_config, grpo_config
+
+
+def problems(data: dict) -> list[FieldProblem]:
+    with pytest.raises(ValidationError) as caught:
+        RunConfig.model_validate(data)
+    return field_problems(caught.value, RunConfig)
+
+
+def minimal(method: dict, **sections: object) -> dict:
+    return {"environment": {"name": "calculator"}, "method": method, **sections}
+
+
+@pytest.mark.parametrize("config", [grpo_config(), es_config()])
+def test_a_resolved_config_survives_json_and_resolves_to_itself(config: RunConfig) -> None:
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_valid_name() -> None:
+    (problem,) = problems(minimal({"name": "grpo", "grup_size": 3}))
+    assert problem.fields == ("method.grup_size",)
+    assert problem.hint == "method.group_size"
+    (problem,) = problems(minimal({"name": "grpo"}, rollout={"temprature": 1}))
+    assert problem.hint == "rollout.temperature"
+
+
+def test_an_unknown_method_is_refused_with_the_nearest_valid_name() -> None:
+    (problem,) = problems(minimal({"name": "gpro"}))
+    assert problem.fields == ("method.name",)
+    assert problem.hint == "grpo"
+
+
+def test_a_learning_rate_schedule_clashes_with_evolution_strategies() -> None:
+    (problem,) = problems(minimal({"name": "es"}, trainer={"learning_rate_schedule": "cosine"}))
+    assert problem.fields == ("trainer.learning_rate_schedule", "method.name")
+
+
+def test_a_group_of_one_clashes_with_grpo() -> None:
+    (problem,) = problems(minimal({"name": "grpo", "group_size": 1}))
+    assert problem.fields == ("method.group_size", "method.name")
+
+
+def test_greedy_rollouts_clash_with_policy_gradients() -> None:
+    (problem,) = problems(minimal({"name": "grpo"}, rollout={"temperature": 0}))
+    assert problem.fields == ("rollout.temperature", "method.name")
+
+
+def test_a_divisor_without_effect_is_refused() -> None:
+    (problem,) = problems(minimal({"name": "grpo", "length_constant": 5}))
+    assert problem.fields == ("method.length_constant", "method.aggregation")
+
+
+def test_a_warm_up_longer_than_the_run_is_refused() -> None:
+    (problem,) = problems(
+        minimal({"name": "grpo"}, trainer={"warmup_steps": 9}, budget={"max_steps": 9})
+    )
+    assert problem.fields == ("trainer.warmup_steps", "budget.max_steps")
+
+
+def test_more_gpus_than_exist_are_refused_naming_the_two_fields() -> None:
+    config = grpo_config(resources={"gpus_per_generator": 2}, rollout={"num_generators": 3})
+    (clash,) = capacity_clashes(config, Capacity(cpus=64, gpus=4))
+    assert clash.fields == ("rollout.num_generators", "resources.gpus_per_generator")
+    assert "need 6 GPUS" in clash.message
+    assert capacity_clashes(config, Capacity(cpus=64, gpus=6)) == []
+
+
+def test_the_method_decides_the_temperature_unless_the_run_does() -> None:
+    assert grpo_config().rollout.temperature == 1.0
+    assert es_config().rollout.temperature == 0.0
+    assert grpo_config(rollout={"temperature": 0.7}).rollout.temperature == 0.7
+
+
+def test_only_policy_gradients_have_a_trainer() -> None:
+    assert grpo_config().trainer is not None
+    assert es_config().trainer is None
+
+
+@pytest.mark.parametrize("model", [*METHODS, *ENVIRONMENTS, RunConfig])
+def test_every_field_of_a_schema_has_a_help_text(model: type) -> None:
+    for name, field in model.model_fields.items():  # type: ignore[attr-defined]
+        assert name == "name" or field.description, f"{model.__name__}.{name}"
+
+
+def test_every_method_has_a_title_a_paper_and_a_docstring() -> None:
+    for method in METHODS:
+        assert method.title
+        assert method.paper
+        assert method.__doc__

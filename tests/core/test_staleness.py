@@ -1,0 +1,74 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lagoon.staleness import admissible, mean, staleness_account
+from tests.builders import trajectory
+
+SPANS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1, max_size=4)
+
+
+@given(st.lists(st.tuples(SPANS, st.integers(0, 5)), min_size=1, max_size=6), st.integers(0, 5))
+def test_total_is_generation_plus_waiting_for_every_token(
+    made: list[tuple[list[tuple[int, int]], int]], extra: int
+) -> None:
+    trajectories = []
+    for spans, later in made:
+        versions = sorted(version for version, count in spans for _ in range(count))
+        trajectories.append(trajectory(versions=versions, completed=versions[-1] + later))
+    trained = max(t.completed_version for t in trajectories) + extra
+    account = staleness_account(trajectories, trained)
+    total = sum(lag * count for lag, count in account.total.items())
+    parts = sum(
+        lag * count for part in (account.generation, account.waiting) for lag, count in part.items()
+    )
+    assert total == parts
+    assert account.num_tokens == sum(len(t.versions) for t in trajectories)
+    assert sum(account.worst.values()) == len(trajectories)
+    assert max(account.worst) == max(account.total)
+
+
+def test_counts_are_exact_for_known_lags() -> None:
+    account = staleness_account([trajectory(versions=[3, 3, 4], completed=5)], 7)
+    assert account.generation == {1: 1, 2: 2}
+    assert account.waiting == {2: 3}
+    assert account.total == {3: 1, 4: 2}
+    assert account.worst == {4: 1}
+    assert mean(account.total) == 11 / 3
+
+
+def test_observation_tokens_are_not_counted() -> None:
+    account = staleness_account(
+        [trajectory(versions=[None, 0, None, 1], mask=[0, 1, 0, 1], completed=1)], 1
+    )
+    assert account.num_tokens == 2
+    assert account.missing_tokens == 0
+
+
+def test_missing_versions_are_counted_as_missing_never_as_zero() -> None:
+    account = staleness_account([trajectory(versions=[None, 2], completed=2)], 2)
+    assert account.missing_tokens == 1
+    assert account.total == {0: 1}
+    assert account.coverage == 0.5
+
+
+@given(st.integers(0, 4), st.integers(1, 5), st.lists(st.booleans(), max_size=200))
+def test_no_group_is_trained_on_past_the_bound_and_the_loop_progresses(
+    bound: int, batch: int, moves: list[bool]
+) -> None:
+    """Random interleavings of starts and updates; consumption is first in, first out."""
+    version, started = 0, []
+    for wants_update in [*moves, *[True, False] * 10]:
+        room = admissible(version, len(started), max_staleness=bound, batch_size=batch)
+        can_update = len(started) >= (version + 1) * batch
+        assert room > 0 or can_update
+        if wants_update and can_update:
+            consumed = started[version * batch : (version + 1) * batch]
+            assert all(version - start <= bound for start in consumed)
+            version += 1
+        elif room > 0:
+            started.append(version)
+
+
+def test_a_bound_of_zero_never_starts_a_batch_before_the_update_before_it() -> None:
+    assert admissible(0, 4, max_staleness=0, batch_size=4) == 0
+    assert admissible(1, 4, max_staleness=0, batch_size=4) == 4
