@@ -1,0 +1,68 @@
+# The verbs: install, run, test, check, bench. Each works in a fresh clone.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+# Stamps carry a hash of what they installed, so an unchanged lock costs nothing and a changed one
+# is noticed whatever the files' times say.
+hash = $(shell cat $(1) | sha256sum | cut -c1-16)
+CPU_STAMP := .venv/stamps/cpu-$(call hash,requirements/cpu.txt pyproject.toml)
+DEV_STAMP := .venv/stamps/dev-$(call hash,requirements/dev.txt)
+GYM_STAMP := .venv/stamps/reasoning-gym-$(call hash,requirements/reasoning-gym.txt)
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help install run test check bench dev reasoning-gym
+
+help:
+	@echo 'make install          what a run needs, in .venv'
+	@echo 'make run              start Lagoon; ARGS="--no-demo --home DIR --api-port N --dashboard-port M"'
+	@echo 'make test             all tests; ARGS="tests/core -k staleness" for some of them'
+	@echo 'make check            format, lint, types, import contracts'
+	@echo 'make bench NAME=...   one benchmark; ARGS="--quick --check"'
+
+install: $(CPU_STAMP)
+
+run: install
+	@exec $(BIN)/lagoon up $(ARGS)
+
+check: install dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: install dev
+	@.ci/chromium
+	@$(MAKE) reasoning-gym || echo 'reasoning-gym could not be built; its tests are skipped'
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: install
+	$(BIN)/python -m benchmarks.$(or $(NAME),$(error which one? make bench NAME=quickstart)) $(ARGS)
+
+dev: $(DEV_STAMP)
+
+reasoning-gym: install $(GYM_STAMP)
+
+.venv/bin/python:
+	@.ci/venv
+
+$(CPU_STAMP): | .venv/bin/python
+	@echo 'Installing the pinned requirements (about 2.5 GB on disk; once) ...'
+	$(PIP) install --quiet --upgrade pip
+	$(PIP) install --no-deps -r requirements/cpu.txt
+	@# A CUDA build of torch, where pip finds no CPU build, needs libraries of its own.
+	$(PIP) install --quiet -c requirements/cpu.txt "$$(grep '^torch==' requirements/cpu.txt)"
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@mkdir -p $(@D) && rm -f $(@D)/cpu-* && touch $@
+
+$(DEV_STAMP): $(CPU_STAMP)
+	$(PIP) install --quiet --no-deps -r requirements/dev.txt
+	@mkdir -p $(@D) && rm -f $(@D)/dev-* && touch $@
+
+$(GYM_STAMP): $(CPU_STAMP)
+	@command -v cc gcc >/dev/null || { echo 'reasoning-gym needs a C compiler (cc or gcc)'; exit 1; }
+	$(PIP) install --quiet --no-deps -r requirements/reasoning-gym.txt
+	@mkdir -p $(@D) && rm -f $(@D)/reasoning-gym-* && touch $@
