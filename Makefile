@@ -55,7 +55,7 @@ $(CPU_STAMP): | .venv/bin/python
 	$(PIP) install --no-deps -r requirements/cpu.txt
 	@# A CUDA build of torch, where pip finds no CPU build, needs libraries of its own.
 	$(PIP) install --quiet -c requirements/cpu.txt "$$(grep '^torch==' requirements/cpu.txt)"
-	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	$(PIP) install --quiet --no-deps -e .
 	@mkdir -p $(@D) && rm -f $(@D)/cpu-* && touch $@
 
 $(DEV_STAMP): $(CPU_STAMP)
