@@ -1,0 +1,104 @@
+"""The home folder: everything that one Lagoon on one machine keeps, and where."""
+
+import hashlib
+import os
+import secrets
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.output import Refusal
+
+DEFAULT_HOME = Path("~/.lagoon")
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A home folder by its absolute path. Two of them share nothing."""
+
+    root: Path
+
+    @property
+    def key(self) -> str:
+        """Eight hexadecimal digits that stand for the path, where names must be short."""
+        return hashlib.sha256(str(self.root).encode()).hexdigest()[:8]
+
+    @property
+    def credentials(self) -> Path:
+        """Secrets, each in a file of mode 0600."""
+        return self.root / "credentials"
+
+    @property
+    def run(self) -> Path:
+        """What is only true while Lagoon is up: process ids, locks."""
+        return self.root / "run"
+
+    @property
+    def logs(self) -> Path:
+        """One log per process."""
+        return self.root / "logs"
+
+    @property
+    def artifacts(self) -> Path:
+        """Checkpoints and trajectories."""
+        return self.root / "artifacts"
+
+    @property
+    def short(self) -> Path:
+        """A short path for Unix sockets, whose names may have 107 bytes at most."""
+        return _short_root() / f"lagoon-{os.getuid()}-{self.key}"
+
+    def create(self) -> None:
+        """Make the folders; only the owner may look into them.
+
+        Raises ``Refusal`` when the folder cannot be written.
+        """
+        try:
+            for folder in (self.root, self.credentials, self.run, self.logs, self.artifacts):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.credentials.chmod(0o700)
+            with tempfile.TemporaryFile(dir=self.run):
+                pass
+        except OSError as error:
+            raise Refusal(
+                f"The home folder {self.root} cannot be written ({error.strerror}). Nothing was "
+                "started. Choose another with --home DIR."
+            ) from None
+        _create_owned(self.short)
+
+    def secret(self, name: str, *, prefix: str = "", num_bytes: int = 32) -> str:
+        """The secret ``name``, made at random when it is asked for the first time."""
+        path = self.credentials / name
+        if not path.exists():
+            write_private(path, prefix + secrets.token_hex(num_bytes))
+        return path.read_text().strip()
+
+
+def find_home(option: Path | None) -> Home:
+    """The home folder of ``--home``, else of LAGOON_HOME, else ``~/.lagoon``."""
+    chosen = option or Path(os.environ.get("LAGOON_HOME") or DEFAULT_HOME)
+    return Home(chosen.expanduser().absolute())
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # mode 0600
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    os.replace(name, path)
+
+
+def _short_root() -> Path:
+    return Path("/tmp") if os.access("/tmp", os.W_OK) else Path(tempfile.gettempdir())
+
+
+def _create_owned(folder: Path) -> None:
+    """Make a folder under the shared temporary folder that nobody else can have put there."""
+    # PostgreSQL refuses to run as root and runs as a user of its own, who must get through.
+    mode = 0o711 if os.getuid() == 0 else 0o700
+    folder.mkdir(mode=mode, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+        raise Refusal(f"{folder} belongs to somebody else. Nothing was started. Remove it first.")
+    folder.chmod(mode)

