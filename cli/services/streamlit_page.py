@@ -13,9 +13,7 @@ def dashboard(home: Home, ports: Ports) -> Service:
         name="dashboard",
         title="dashboard",
         command=serve.command(ports.dashboard),
-        environment=serve.environment(
-            api_url=api_url(ports), dashboard_url=dashboard_url(ports)
-        ),
+        environment=serve.environment(api_url=api_url(ports), dashboard_url=dashboard_url(ports)),
         is_ready=lambda: answers(f"{dashboard_url(ports)}/_stcore/health"),
         stop_seconds=3.0,
     )
