@@ -38,7 +38,7 @@ def is_comparable(case: dict) -> bool:
     return not (has_empty_row and case["inputs"]["loss_type"] == "dapo")
 
 
-@pytest.mark.parametrize("case", filter(is_comparable, GOLDEN["cases"]))
+@pytest.mark.parametrize("case", list(filter(is_comparable, GOLDEN["cases"])))
 def test_loss_and_gradient_agree_with_trl(case: dict) -> None:
     inputs = case["inputs"]
     logprobs = tensor(inputs["logp"]).requires_grad_()

@@ -1,0 +1,161 @@
+"""Explicit stand-ins at the loops' seams: generators that answer from a script, a trainer that
+counts its steps, a sink that is a list."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lagoon.config import RunConfig
+from lagoon.events import Event, HistogramLogged, Point, StepLogged
+from lagoon.metrics import LOSS, Metric
+from lagoon.trajectory import TrainingSample, Trajectory
+from workers.generators import Generators, UpdateReport
+from workers.loops.context import LoopContext
+from workers.reporting import Reporter
+from workers.rollout import EpisodeFailure, EpisodeRequest
+
+
+class ListSink:
+    """Keeps events in memory."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def log(self, event: Event) -> None:
+        self.events.append(event)
+
+    def close(self) -> bool:
+        return True
+
+    def points(self, metric: Metric) -> list[tuple[int, Point]]:
+        steps = [event for event in self.events if isinstance(event, StepLogged)]
+        return [(e.step, p) for e in steps for p in e.points if p.name == metric.name]
+
+    def values(self, metric: Metric) -> dict[int, float]:
+        return {step: point.value for step, point in self.points(metric)}
+
+    def histograms(self, metric: Metric) -> dict[int, dict[int, int]]:
+        return {
+            event.step: event.counts
+            for event in self.events
+            if isinstance(event, HistogramLogged) and event.name == metric.name
+        }
+
+
+class FakeGenerator:
+    """Plays an episode by asking ``reward_of``; keeps a log of what it was told."""
+
+    def __init__(self, reward_of: Callable[[EpisodeRequest, "FakeGenerator"], float]) -> None:
+        self.version = 0
+        self.perturbed_with: int | None = None
+        self.calls: list[tuple[Any, ...]] = []
+        self.checksum = "initial"
+        self._reward_of = reward_of
+        self._finished: asyncio.Queue[Trajectory | EpisodeFailure] = asyncio.Queue()
+
+    async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
+        for request in requests:
+            self.calls.append(("play", request.split, request.prompt_id, self.version))
+            self._finished.put_nowait(self._play(request))
+
+    def _play(self, request: EpisodeRequest) -> Trajectory | EpisodeFailure:
+        try:
+            reward = self._reward_of(request, self)
+        except Exception as error:
+            return EpisodeFailure(request.trajectory_id, str(error), "traceback")
+        return Trajectory(
+            trajectory_id=request.trajectory_id,
+            prompt_id=request.prompt_id,
+            split=request.split,
+            token_ids=(1, 2, 3),
+            action_mask=(0, 1, 1),
+            behavior_logprobs=(0.0, -1.0, -1.0),
+            versions=(None, self.version, self.version),
+            completed_version=0,
+            reward=reward,
+            success=reward > 0,
+        )
+
+    async def collect(self) -> list[Trajectory | EpisodeFailure]:
+        finished = [await self._finished.get()]
+        while not self._finished.empty():
+            finished.append(self._finished.get_nowait())
+        return finished
+
+    async def publish(self, version: int, weights: Any) -> str:
+        self.calls.append(("publish", version))
+        self.version = version
+        return f"sum-of-{weights}"
+
+    async def perturb(self, seed: int, sigma: float, noise: str) -> None:
+        self.calls.append(("perturb", seed, sigma))
+        self.perturbed_with = seed
+
+    async def restore(self) -> None:
+        self.perturbed_with = None
+
+    async def update(
+        self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: str
+    ) -> UpdateReport:
+        self.calls.append(("update", version, tuple(seeds), tuple(coefficients)))
+        self.version, self.perturbed_with = version, None
+        self.checksum = str(hash((self.checksum, tuple(seeds), tuple(coefficients))))
+        return UpdateReport(self.checksum, 0.5, 0.7, 100)
+
+    async def save(self, folder: str) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+class FakeTrainer:
+    """Counts steps and remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[TrainingSample]] = []
+        self.learning_rates: list[float] = []
+        self.saved: list[str] = []
+
+    async def step(
+        self, samples: Sequence[TrainingSample], learning_rate: float
+    ) -> dict[str, tuple[float, float]]:
+        self.batches.append(list(samples))
+        self.learning_rates.append(learning_rate)
+        return {LOSS.name: (2.0, 4.0)}
+
+    async def weights(self) -> tuple[Any, str]:
+        return len(self.batches), f"sum-of-{len(self.batches)}"
+
+    async def save(self, folder: str) -> None:
+        self.saved.append(folder)
+        Path(folder).mkdir(parents=True)
+
+
+class Ticks:
+    """A clock that moves one second with every reading."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def loop_context(
+    config: RunConfig, generators: Sequence[FakeGenerator], folder: Path
+) -> tuple[LoopContext, ListSink, dict[str, Any]]:
+    """A context around fakes; put the loop under "loop" in the returned dict."""
+    sink, ticks, holder = ListSink(), Ticks(), {}
+    context = LoopContext(
+        config=config,
+        generators=Generators(generators, lambda: holder["loop"].version),
+        reporter=Reporter(sink, ticks),
+        sink=sink,
+        stop=asyncio.Event(),
+        clock=ticks,
+        stopwatch=ticks,
+        num_train_tasks=None,
+        num_heldout_tasks=None,
+        checkpoints=folder,
+    )
+    return context, sink, holder

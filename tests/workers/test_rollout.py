@@ -1,0 +1,119 @@
+from itertools import count
+
+from workers.environments.base import Message, Observation
+from workers.rollout import EpisodeLimits, EpisodeRequest, Sampled, play
+
+REQUEST = EpisodeRequest("t1", "p1", "train", 0, 1.0)
+
+
+class ScriptedEngine:
+    """Samples two given tokens a turn; remembers its prompts."""
+
+    def __init__(self) -> None:
+        self.prompts: list[list[int]] = []
+        self.max_tokens: list[int] = []
+
+    async def sample(
+        self,
+        token_ids: list[int],
+        *,
+        max_tokens: int,
+        temperature: float,
+        stop_token_ids: list[int],
+    ) -> Sampled:
+        self.prompts.append(list(token_ids))
+        self.max_tokens.append(max_tokens)
+        turn = len(self.prompts)
+        return Sampled([50 + turn, 9], [-0.5, -0.25], [turn, turn], "stop")
+
+
+class PlainChat:
+    """One token a message."""
+
+    def __init__(self) -> None:
+        self.stop_token_ids = [9]
+
+    def open(self, messages: tuple[Message, ...]) -> list[int]:
+        return [1] * len(messages)
+
+    def observe(self, sampled_ids: list[int], messages: list[Message]) -> list[int]:
+        return [2] * len(messages)
+
+    def text(self, sampled_ids: list[int]) -> str:
+        return f"turn {sampled_ids[0]}"
+
+
+class ThreeTurns:
+    """Ends with a reward at the third turn; its tool fails at the second."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def start(self) -> tuple[Message, ...]:
+        return (Message("system", "s"), Message("user", "u"))
+
+    async def step(self, text: str) -> Observation:
+        self.heard.append(text)
+        if len(self.heard) == 3:
+            return Observation(reward=1.0, done=True, success=True)
+        error = "division by zero" if len(self.heard) == 2 else None
+        return Observation((Message("tool", "r"),), tool_error=error, wait_seconds=0.5)
+
+
+async def test_sampled_tokens_are_kept_and_the_environments_words_are_masked() -> None:
+    engine, environment = ScriptedEngine(), ThreeTurns()
+    ticks = count()
+    played = await play(
+        REQUEST,
+        engine,
+        PlainChat(),
+        environment,
+        EpisodeLimits(5, 8, 100),
+        lambda: next(ticks),  # type: ignore[arg-type]
+    )
+    assert played.token_ids == (1, 1, 51, 9, 2, 52, 9, 2, 53, 9)
+    assert played.action_mask == (0, 0, 1, 1, 0, 1, 1, 0, 1, 1)
+    assert played.versions == (None, None, 1, 1, None, 2, 2, None, 3, 3)
+    assert played.behavior_logprobs[2:4] == (-0.5, -0.25)
+    assert engine.prompts[1] == [1, 1, 51, 9, 2]
+    assert environment.heard == ["turn 51", "turn 52", "turn 53"]
+    assert (played.reward, played.success, played.truncated) == (1.0, True, False)
+
+
+async def test_a_failed_tool_is_data_on_the_trajectory() -> None:
+    played = await play(
+        REQUEST,
+        ScriptedEngine(),
+        PlainChat(),
+        ThreeTurns(),
+        EpisodeLimits(5, 8, 100),
+        float,  # type: ignore[arg-type]
+    )
+    tool_turns = [turn for turn in played.turns if turn.role == "tool"]
+    assert [turn.error for turn in tool_turns] == [None, "division by zero"]
+    assert [turn.seconds for turn in tool_turns] == [0.5, 0.5]
+    assert played.info["tool_errors"] == 1.0
+
+
+async def test_an_episode_is_cut_at_its_turns_and_at_its_length() -> None:
+    short = await play(
+        REQUEST,
+        ScriptedEngine(),
+        PlainChat(),
+        ThreeTurns(),
+        EpisodeLimits(2, 8, 100),
+        float,  # type: ignore[arg-type]
+    )
+    assert short.truncated
+    assert short.num_turns == 2
+    engine = ScriptedEngine()
+    full = await play(
+        REQUEST,
+        engine,
+        PlainChat(),
+        ThreeTurns(),
+        EpisodeLimits(5, 8, 5),
+        float,  # type: ignore[arg-type]
+    )
+    assert full.truncated
+    assert engine.max_tokens == [3]

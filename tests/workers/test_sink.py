@@ -1,0 +1,103 @@
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from lagoon.events import EventBatch, LogLogged
+from workers.sink import JsonlSink, PlatformSink
+
+
+def line(number: int) -> LogLogged:
+    return LogLogged(at=float(number), lines=(f"line {number}",))
+
+
+class Api:
+    """Keeps accepted batches; ``answers`` decides what each attempt to send gets."""
+
+    def __init__(self, answer: Callable[[int], httpx.Response]) -> None:
+        self.batches: list[EventBatch] = []
+        self.num_requests = 0
+        self._answer = answer
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.num_requests += 1
+        response = self._answer(self.num_requests)
+        if response.status_code == 202:
+            self.batches.append(EventBatch.model_validate_json(request.content))
+        return response
+
+    def lines(self) -> list[str]:
+        events = [event for batch in self.batches for event in batch.events]
+        return [text for event in events if isinstance(event, LogLogged) for text in event.lines]
+
+
+def accepted(stop: bool = False) -> httpx.Response:
+    return httpx.Response(202, json={"stop_requested": stop})
+
+
+def sink_to(api: Api, folder: Path, on_stop: Callable[[], None] = lambda: None) -> PlatformSink:
+    client = httpx.Client(transport=httpx.MockTransport(api), base_url="http://api")
+    return PlatformSink(
+        client, "r1-a1", folder / "spool.jsonl", on_stop, period_seconds=0.01, drain_seconds=5
+    )
+
+
+def test_every_event_arrives_once_in_order_in_numbered_batches(tmp_path: Path) -> None:
+    api = Api(lambda _: accepted())
+    sink = sink_to(api, tmp_path)
+    for number in range(2500):
+        sink.log(line(number))
+    assert sink.close()
+    assert api.lines() == [f"line {number}" for number in range(2500)]
+    assert [batch.number for batch in api.batches] == list(range(1, len(api.batches) + 1))
+
+
+def test_an_api_that_fails_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    api = Api(lambda count: accepted() if count > 3 else httpx.Response(503))
+    sink = sink_to(api, tmp_path)
+    sink.log(line(1))
+    assert sink.close()
+    assert api.lines() == ["line 1"]
+    assert api.num_requests == 4
+
+
+def test_what_could_not_be_sent_stays_in_the_spool(tmp_path: Path) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("no route", request=request)
+
+    client = httpx.Client(transport=httpx.MockTransport(refuse), base_url="http://api")
+    spool = tmp_path / "spool.jsonl"
+    sink = PlatformSink(client, "r1-a1", spool, lambda: None, period_seconds=0, drain_seconds=0)
+    sink.log(line(7))
+    while not spool.exists() or not spool.read_text():
+        threading.Event().wait(0.01)
+    assert not sink.close()
+    assert json.loads(spool.read_text().splitlines()[0])["events"][0]["lines"] == ["line 7"]
+
+
+def test_a_stop_request_in_an_answer_reaches_the_driver(tmp_path: Path) -> None:
+    asked = threading.Event()
+    sink = sink_to(Api(lambda _: accepted(stop=True)), tmp_path, asked.set)
+    sink.log(line(1))
+    assert asked.wait(5)
+    sink.close()
+
+
+def test_a_driver_that_was_replaced_is_told_to_stop(tmp_path: Path) -> None:
+    asked = threading.Event()
+    sink = sink_to(Api(lambda _: httpx.Response(401)), tmp_path, asked.set)
+    sink.log(line(1))
+    assert asked.wait(5)
+    assert not sink.close()
+    assert sink.rejected is not None
+
+
+def test_without_a_platform_events_are_lines_of_a_file(tmp_path: Path) -> None:
+    sink = JsonlSink(tmp_path / "out" / "events.jsonl")
+    sink.log(line(1))
+    sink.log(line(2))
+    assert sink.close()
+    lines = (tmp_path / "out" / "events.jsonl").read_text().splitlines()
+    assert [json.loads(text)["type"] for text in lines] == ["log", "log"]
