@@ -1,0 +1,1 @@
+"""Measurements. Each is run as ``python -m benchmarks.NAME``."""
