@@ -1,0 +1,1 @@
+"""People, their credentials, and who may do what."""

@@ -1,0 +1,1 @@
+"""Attempts: what a driver reads, and what the workers report about its Ray job."""

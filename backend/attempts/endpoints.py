@@ -1,0 +1,127 @@
+"""Attempts over HTTP: one endpoint for drivers, the rest for the workers' service token."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from backend.accounts.access import OwnAttempt, Service
+from backend.attempts import repository
+from backend.attempts.observations import take
+from backend.attempts.schemas import (
+    AttemptConfig,
+    AttemptState,
+    DriverToken,
+    Observation,
+    Submitted,
+    SubmitFailed,
+)
+from backend.dependencies import ContextOf, Now, SessionOf
+from backend.errors import NotFound, Problem
+from backend.models import Attempt, Run
+from backend.paging import Page
+from backend.runs.transitions import move, record
+from backend.tokens import mint
+from lagoon.status import RunStatus
+
+router = APIRouter(tags=["attempts"])
+
+
+@router.get("/attempts/{attempt_id}/config")
+async def read_attempt_config(attempt: OwnAttempt, session: SessionOf) -> AttemptConfig:
+    """The configuration that the driver is to run."""
+    run = await session.get_one(Run, attempt.run_id)
+    return AttemptConfig(
+        run_id=run.id,
+        attempt=attempt.number,
+        name=run.name,
+        config=run.config,
+        fencing_token=attempt.fencing_token,
+    )
+
+
+async def _locked(attempt_id: str, service: Service, session: SessionOf) -> tuple[Run, Attempt]:
+    found = await repository.with_locked_run(session, attempt_id)
+    if found is None:
+        raise NotFound("attempt", attempt_id)
+    return found
+
+
+LockedAttempt = Annotated[tuple[Run, Attempt], Depends(_locked)]
+"""The attempt in the path with its run, locked, for the workers."""
+
+
+@router.post("/internal/attempts/{attempt_id}/token")
+async def mint_driver_token(
+    found: LockedAttempt, context: ContextOf, session: SessionOf
+) -> DriverToken:
+    """A credential for the attempt's driver; the one before is worth nothing from now on."""
+    _, attempt = found
+    status = RunStatus(attempt.status)
+    if status not in (RunStatus.STARTING, RunStatus.RUNNING):
+        raise Problem(
+            409,
+            "run-not-active",
+            f"Attempt {attempt.id} is {status}: it must not be submitted to Ray.",
+            status_now=status.value,
+        )
+    token = mint("lga", attempt.id)
+    attempt.token_hash = token.hash
+    attempt.fencing_token += 1
+    await session.commit()
+    return DriverToken(token=str(token), api_url=context.settings.api_url)
+
+
+@router.get("/internal/attempts")
+async def list_attempts(
+    service: Service, session: SessionOf, active: bool = True
+) -> Page[AttemptState]:
+    """Attempts for the workers to look after."""
+    return Page(
+        items=[
+            AttemptState(
+                id=attempt.id,
+                run_id=run.id,
+                number=attempt.number,
+                status=RunStatus(attempt.status),
+                stop_requested=run.stop_requested_at is not None,
+                submission_id=attempt.submission_id,
+            )
+            for run, attempt in await repository.with_runs(session, active=active)
+        ]
+    )
+
+
+@router.post("/internal/attempts/{attempt_id}/submitted", status_code=204)
+async def mark_submitted(
+    body: Submitted, found: LockedAttempt, session: SessionOf, now: Now
+) -> None:
+    """The attempt has become a Ray job. Saying so twice changes nothing."""
+    run, attempt = found
+    if attempt.submitted_at is None:
+        attempt.submitted_at = now
+        attempt.submission_id = body.submission_id
+        record(session, run, attempt.number, "submitted", "Submitted to Ray.", now)
+    await session.commit()
+
+
+@router.post("/internal/attempts/{attempt_id}/submit-failed", status_code=204)
+async def mark_submit_failed(
+    body: SubmitFailed, found: LockedAttempt, session: SessionOf, now: Now
+) -> None:
+    """The attempt could not become a Ray job: its run has failed."""
+    run, attempt = found
+    if not RunStatus(attempt.status).is_terminal:
+        run.traceback = body.traceback
+        move(session, run, attempt, RunStatus.FAILED, body.reason, now, by="workers")
+    await session.commit()
+
+
+@router.post("/internal/observations", status_code=204)
+async def take_observation(
+    body: Observation, service: Service, session: SessionOf, now: Now
+) -> None:
+    """What the workers saw of Ray."""
+    await take(session, body, now)
+    await session.commit()

@@ -1,0 +1,76 @@
+"""Bodies and answers about attempts."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.text import LongText
+from lagoon.status import RayStatus, RunStatus
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class AttemptConfig(BaseModel):
+    """What a driver needs to begin."""
+
+    run_id: str
+    attempt: int
+    name: str
+    config: dict[str, Any]
+    fencing_token: int
+
+
+class DriverToken(BaseModel):
+    """A driver's credential, and where to use it."""
+
+    token: str
+    api_url: str
+
+
+class AttemptState(BaseModel):
+    """An attempt as the workers see it."""
+
+    id: str
+    run_id: str
+    number: int
+    status: RunStatus
+    stop_requested: bool
+    submission_id: str | None
+
+
+class Submitted(_Body):
+    """The Ray job that an attempt has become."""
+
+    submission_id: str = Field(min_length=1, max_length=200)
+
+
+class SubmitFailed(_Body):
+    """Why an attempt could not become a Ray job."""
+
+    reason: str = Field(min_length=1, max_length=2000)
+    traceback: LongText | None = None
+
+
+class ClusterResources(_Body):
+    """What the cluster has in all."""
+
+    cpus: float = Field(ge=0, allow_inf_nan=False)
+    gpus: float = Field(ge=0, allow_inf_nan=False)
+
+
+class ObservedJob(_Body):
+    """One attempt's Ray job."""
+
+    attempt_id: str = Field(max_length=200)
+    ray_status: RayStatus
+    message: str | None = Field(None, max_length=10_000)
+
+
+class Observation(_Body):
+    """What the workers saw of Ray just now."""
+
+    ray: Literal["ok", "unreachable"]
+    cluster: ClusterResources | None = None
+    jobs: list[ObservedJob] = Field(default_factory=list, max_length=1000)

@@ -1,0 +1,1 @@
+"""What this installation can run: methods, environments, models, metrics, presets, schemas."""

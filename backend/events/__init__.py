@@ -1,0 +1,1 @@
+"""Ingest: what a run's driver reports, stored exactly once."""

@@ -1,0 +1,54 @@
+"""What the driver says of itself: alive, in a phase, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.models import Attempt, Run
+from backend.runs.transitions import move, record
+from backend.text import without_nul
+from lagoon.events import HeartbeatLogged, RunEnded, StatusLogged, StepLogged
+from lagoon.status import RunStatus
+
+
+def note_progress(
+    run: Run,
+    attempt: Attempt,
+    steps: Sequence[StepLogged],
+    heartbeats: Sequence[HeartbeatLogged],
+) -> None:
+    """Remember the newest step, and where the driver lives."""
+    run.step = max([run.step, *(event.step for event in steps)])
+    if heartbeats:
+        newest = heartbeats[-1]
+        run.step = max(run.step, newest.step)
+        attempt.heartbeat_host = without_nul(newest.host)
+        attempt.heartbeat_pid = newest.pid
+
+
+def note_phase(
+    session: AsyncSession, run: Run, attempt: Attempt, event: StatusLogged, now: datetime
+) -> None:
+    """A starting run whose driver says that it runs is running; other phases are only noted."""
+    if event.phase == "running" and run.status == RunStatus.STARTING:
+        move(session, run, attempt, RunStatus.RUNNING, event.message, now, by="driver")
+        return
+    record(session, run, attempt.number, "phase", event.message, now, by="driver")
+    if event.phase == "starting" and run.status == RunStatus.STARTING:
+        run.reason = without_nul(event.message)
+
+
+def conclude(
+    session: AsyncSession, run: Run, attempt: Attempt, event: RunEnded, now: datetime
+) -> None:
+    """The driver's last word decides, unless the run had ended before."""
+    if RunStatus(run.status).is_terminal or RunStatus(attempt.status).is_terminal:
+        reason = f"The driver ended as {event.outcome} after the run had ended. {event.reason}"
+        record(session, run, attempt.number, "late", reason, now, by="driver")
+        return
+    if event.traceback is not None:
+        run.traceback = without_nul(event.traceback)
+    move(session, run, attempt, RunStatus(event.outcome), event.reason, now, by="driver")

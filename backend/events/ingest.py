@@ -1,0 +1,135 @@
+"""Store a batch of events exactly once.
+
+::
+
+    lock the run ─▶ lock the writer's cursor ─▶ already stored? answer, change nothing
+                                             ─▶ a gap?          409, the number expected
+                                             ─▶ next in line    store all of it, advance, commit
+
+Everything happens in one transaction under the run's row lock, where the run's own cursor is
+advanced too: whoever has read up to a cursor has seen every batch up to it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TypeVar
+
+import psycopg
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.attempts.repository import with_locked_run
+from backend.errors import NoCredentials, NotFound, Problem
+from backend.events import driver, metrics, records
+from backend.events.schemas import Accepted
+from backend.models import Attempt, IngestCursor, Run
+from backend.text import without_nul
+from lagoon.events import (
+    CheckpointLogged,
+    Event,
+    EventBatch,
+    HeartbeatLogged,
+    HistogramLogged,
+    LogLogged,
+    RunEnded,
+    StatusLogged,
+    StepLogged,
+    TrajectoryLogged,
+)
+
+T = TypeVar("T")
+MAX_UNIX_SECONDS = 253_402_300_799
+"""The end of the year 9999."""
+
+
+async def ingest(
+    session: AsyncSession, attempt_id: str, fencing_token: int, batch: EventBatch, now: datetime
+) -> Accepted:
+    """Store ``batch``, unless it is stored. The caller commits.
+
+    Raises a 409 problem on a gap, a 401 problem when the caller's token was replaced meanwhile, and
+    a 422 problem when a value does not fit into the database.
+    """
+    found = await with_locked_run(session, attempt_id)
+    if found is None:
+        raise NotFound("attempt", attempt_id)
+    run, attempt = found
+    if attempt.fencing_token != fencing_token:
+        raise NoCredentials("A newer driver has taken over this attempt.")
+    cursor = await _cursor(session, attempt_id, without_nul(batch.writer))
+    if batch.number > cursor.last_number:
+        _refuse_gap(batch, cursor.last_number + 1)
+        _refuse_impossible_times(batch)
+        try:
+            await _store(session, run, attempt, batch, now)
+        except psycopg.DataError as error:
+            raise _unstorable() from error
+        cursor.last_number = batch.number
+    return Accepted(
+        accepted_number=cursor.last_number, stop_requested=run.stop_requested_at is not None
+    )
+
+
+async def _store(
+    session: AsyncSession, run: Run, attempt: Attempt, batch: EventBatch, now: datetime
+) -> None:
+    run.cursor += 1
+    attempt.heartbeat_at = now
+    events = batch.events
+    steps = _of_type(events, StepLogged)
+    await metrics.store_points(session, run, attempt, steps)
+    await metrics.store_histograms(session, run, attempt, _of_type(events, HistogramLogged))
+    records.store_trajectories(session, run, attempt, _of_type(events, TrajectoryLogged))
+    records.store_log(session, run, attempt, _of_type(events, LogLogged))
+    records.store_checkpoints(session, run, attempt, _of_type(events, CheckpointLogged))
+    driver.note_progress(run, attempt, steps, _of_type(events, HeartbeatLogged))
+    for event in events:
+        if isinstance(event, StatusLogged):
+            driver.note_phase(session, run, attempt, event, now)
+        elif isinstance(event, RunEnded):
+            driver.conclude(session, run, attempt, event, now)
+
+
+def _of_type(events: tuple[Event, ...], kind: type[T]) -> list[T]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+async def _cursor(session: AsyncSession, attempt_id: str, writer: str) -> IngestCursor:
+    statement = select(IngestCursor).where(
+        IngestCursor.attempt_id == attempt_id, IngestCursor.writer == writer
+    )
+    cursor = (await session.scalars(statement.with_for_update())).one_or_none()
+    if cursor is None:  # nobody else can make it: the run's row is locked
+        cursor = IngestCursor(attempt_id=attempt_id, writer=writer, last_number=0)
+        session.add(cursor)
+    return cursor
+
+
+def _refuse_gap(batch: EventBatch, expected: int) -> None:
+    if batch.number != expected:
+        raise Problem(
+            409,
+            "batch-gap",
+            f"Writer {batch.writer!r} sent batch {batch.number}, but the next one is {expected}. "
+            "Nothing of it was stored; send the missing batches first.",
+            expected_number=expected,
+        )
+
+
+def _refuse_impossible_times(batch: EventBatch) -> None:
+    if not all(0 <= event.at <= MAX_UNIX_SECONDS for event in batch.events):
+        raise Problem(
+            422,
+            "invalid-events",
+            "An event's time `at` must be in Unix seconds, between 1970 and 9999. Nothing of the "
+            "batch was stored.",
+        )
+
+
+def _unstorable() -> Problem:
+    return Problem(
+        422,
+        "invalid-events",
+        "A number in the batch does not fit into 64 bits. Nothing of the batch was stored.",
+    )

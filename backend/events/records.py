@@ -1,0 +1,97 @@
+"""Trajectories, log lines and checkpoints into Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.models import Attempt, Checkpoint, LogLine, Run, TrajectoryRecord
+from backend.text import without_nul
+from lagoon.events import (
+    CheckpointLogged,
+    LogLogged,
+    TrajectoryLogged,
+    TurnLogged,
+    encode_float,
+)
+
+
+def store_trajectories(
+    session: AsyncSession, run: Run, attempt: Attempt, events: Sequence[TrajectoryLogged]
+) -> None:
+    """Store readable trajectories."""
+    for event in events:
+        session.add(
+            TrajectoryRecord(
+                run_id=run.id,
+                attempt=attempt.number,
+                at=event.at,
+                step=event.step,
+                trajectory_id=without_nul(event.trajectory_id),
+                prompt_id=without_nul(event.prompt_id),
+                split=event.split,
+                reward=event.reward,
+                success=event.success,
+                num_tokens=event.num_tokens,
+                first_version=event.first_version,
+                completed_version=event.completed_version,
+                truncated=event.truncated,
+                error=_optional(event.error),
+                seconds=event.seconds,
+                turns=[_turn(turn) for turn in event.turns],
+            )
+        )
+
+
+def store_log(
+    session: AsyncSession, run: Run, attempt: Attempt, events: Sequence[LogLogged]
+) -> None:
+    """Append lines to the run's log."""
+    for event in events:
+        for line in event.lines:
+            run.num_log_lines += 1
+            session.add(
+                LogLine(
+                    run_id=run.id,
+                    n=run.num_log_lines,
+                    at=_time(event.at),
+                    attempt=attempt.number,
+                    line=without_nul(line),
+                )
+            )
+
+
+def store_checkpoints(
+    session: AsyncSession, run: Run, attempt: Attempt, events: Sequence[CheckpointLogged]
+) -> None:
+    """Note where weights were saved."""
+    for event in events:
+        session.add(
+            Checkpoint(
+                run_id=run.id,
+                attempt=attempt.number,
+                at=_time(event.at),
+                step=event.step,
+                path=without_nul(event.path),
+                is_final=event.is_final,
+            )
+        )
+
+
+def _turn(turn: TurnLogged) -> dict[str, object]:
+    return {
+        "role": turn.role,
+        "text": without_nul(turn.text),
+        "seconds": encode_float(turn.seconds),
+        "error": _optional(turn.error),
+    }
+
+
+def _optional(text: str | None) -> str | None:
+    return None if text is None else without_nul(text)
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,1 @@
+"""Experiments: titled collections of runs."""

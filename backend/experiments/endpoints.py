@@ -1,0 +1,102 @@
+"""Experiments over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from backend.accounts.access import Person
+from backend.dependencies import Now, SessionOf
+from backend.errors import NotFound, Problem
+from backend.experiments import repository
+from backend.experiments.schemas import (
+    ExperimentChange,
+    ExperimentDetail,
+    ExperimentOut,
+    NewExperiment,
+)
+from backend.models import Experiment
+from backend.paging import Limit, Page, decode_cursor, encode_cursor
+from backend.runs import repository as runs_repository
+from backend.runs import summaries
+
+MAX_RUNS_SHOWN = 200
+
+router = APIRouter(tags=["experiments"])
+
+
+async def _visible(experiment_id: str, person: Person, session: SessionOf) -> Experiment:
+    experiment = await repository.visible(session, person, experiment_id)
+    if experiment is None:
+        raise NotFound("experiment", experiment_id)
+    return experiment
+
+
+VisibleExperiment = Annotated[Experiment, Depends(_visible)]
+"""The experiment in the path, for whoever may see it: its owner and admins."""
+
+
+@router.get("/experiments")
+async def list_experiments(
+    person: Person, session: SessionOf, limit: Limit = 50, cursor: str | None = None
+) -> Page[ExperimentOut]:
+    """Experiments, newest first."""
+    after = decode_cursor(cursor) if cursor else None
+    items = await repository.page(session, person, limit + 1, after)
+    shown = items[:limit]
+    more = len(items) > limit
+    return Page(
+        items=shown, next=encode_cursor(shown[-1].created_at, shown[-1].id) if more else None
+    )
+
+
+@router.post("/experiments", status_code=201)
+async def create_experiment(
+    body: NewExperiment, person: Person, session: SessionOf, now: Now
+) -> ExperimentOut:
+    """Make an experiment."""
+    experiment = await repository.add(session, person.id, body.title, body.notes, now)
+    created = await repository.described(session, experiment)
+    await session.commit()
+    return created
+
+
+@router.get("/experiments/{experiment_id}")
+async def read_experiment(experiment: VisibleExperiment, session: SessionOf) -> ExperimentDetail:
+    """One experiment with its newest runs."""
+    shown = await repository.described(session, experiment)
+    runs = await runs_repository.of_experiment(session, experiment.id, MAX_RUNS_SHOWN)
+    return ExperimentDetail(**shown.model_dump(), runs=await summaries.summarized(session, runs))
+
+
+@router.patch("/experiments/{experiment_id}")
+async def change_experiment(
+    body: ExperimentChange, experiment: VisibleExperiment, session: SessionOf
+) -> ExperimentOut:
+    """Change the title or the notes."""
+    if body.title is not None:
+        experiment.title = body.title
+    if body.notes is not None:
+        experiment.notes = body.notes
+    await session.flush()
+    changed = await repository.described(session, experiment)
+    await session.commit()
+    return changed
+
+
+@router.delete("/experiments/{experiment_id}", status_code=204)
+async def delete_experiment(experiment: VisibleExperiment, session: SessionOf) -> None:
+    """Delete an experiment with all its runs; refused while one of them is active."""
+    active = await repository.run_ids(session, experiment.id, active=True)
+    if active:
+        raise Problem(
+            409,
+            "run-active",
+            f"The experiment has active runs ({', '.join(active)}). Nothing was deleted; stop them "
+            "first.",
+        )
+    for run_id in await repository.run_ids(session, experiment.id, active=False):
+        await runs_repository.remove(session, run_id)
+    await repository.remove(session, experiment.id)
+    await session.commit()

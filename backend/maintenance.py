@@ -1,0 +1,66 @@
+"""The API's own periodic work: scheduling runs and sending the outbox.
+
+::
+
+    every half second, in every API process:
+        try to take the lease (an advisory lock of one transaction) ── taken? skip this turn
+            schedule ──▶ commit ──▶ send what is due ──▶ commit
+
+Each turn takes its lease anew, so that a process that dies leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from sqlalchemy import text
+
+from backend.context import Context
+from backend.outbox import send_due
+from backend.runs.scheduling import schedule
+
+INTERVAL_SECONDS = 0.5
+FAILURE_PAUSE_SECONDS = 5.0
+SCHEDULER_LOCK = 4_207_002
+
+TAKE_LEASE = text("select pg_try_advisory_xact_lock(:key)")
+
+logger = logging.getLogger(__name__)
+
+
+async def turn(context: Context) -> bool:
+    """One turn of the periodic work; False when another process holds the lease."""
+    async with context.database.session() as session:
+        if not await session.scalar(TAKE_LEASE, {"key": SCHEDULER_LOCK}):
+            return False
+        await schedule(session, context.clock())
+        await session.commit()
+    async with context.database.session() as session:
+        await send_due(session, context.queue, context.clock())
+    return True
+
+
+async def _forever(context: Context) -> None:
+    while True:
+        try:
+            await turn(context)
+            pause = INTERVAL_SECONDS
+        except Exception:  # the loop outlives a database that comes back
+            logger.exception("periodic work failed; trying again in %s s", FAILURE_PAUSE_SECONDS)
+            pause = FAILURE_PAUSE_SECONDS
+        await asyncio.sleep(pause)
+
+
+@contextlib.asynccontextmanager
+async def running(context: Context) -> AsyncIterator[None]:
+    """Do the periodic work for as long as the context lasts."""
+    task = asyncio.create_task(_forever(context), name="maintenance")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

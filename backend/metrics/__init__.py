@@ -1,0 +1,1 @@
+"""Reads of what a run reported: series, points, histograms, trajectories."""

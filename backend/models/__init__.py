@@ -1,0 +1,32 @@
+"""Every table."""
+
+from backend.models.account import ApiKey, SignIn, Ticket, User
+from backend.models.base import Base
+from backend.models.experiment import Experiment
+from backend.models.metric import MetricLatest, MetricSeries, histograms, metric_points
+from backend.models.outbox import ClusterObservation, IdempotencyKey, OutboxMessage
+from backend.models.run import Attempt, Checkpoint, IngestCursor, LogLine, Run, RunEvent
+from backend.models.trajectory import TrajectoryRecord
+
+__all__ = [
+    "ApiKey",
+    "Attempt",
+    "Base",
+    "Checkpoint",
+    "ClusterObservation",
+    "Experiment",
+    "IdempotencyKey",
+    "IngestCursor",
+    "LogLine",
+    "MetricLatest",
+    "MetricSeries",
+    "OutboxMessage",
+    "Run",
+    "RunEvent",
+    "SignIn",
+    "Ticket",
+    "TrajectoryRecord",
+    "User",
+    "histograms",
+    "metric_points",
+]

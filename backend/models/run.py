@@ -1,0 +1,137 @@
+"""Runs, their attempts, and the history of both."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from backend.models.base import Base
+
+
+class Run(Base):
+    """A run: its resolved configuration, its status, and counters that only grow.
+
+    Whoever changes a run holds its row lock; ``cursor`` grows with every such change, so a reader
+    who knows a cursor has missed nothing up to it.
+    """
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index("ix_runs_created_at_id", "created_at", "id"),
+        Index("ix_runs_owner_id_created_at_id", "owner_id", "created_at", "id"),
+        Index("ix_runs_experiment_id_created_at_id", "experiment_id", "created_at", "id"),
+        Index("ix_runs_status_created_at_id", "status", "created_at", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiments.id"))
+    owner_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    name: Mapped[str]
+    config: Mapped[dict[str, Any]]
+    method: Mapped[str]
+    environment: Mapped[str]
+    model: Mapped[str]
+    control: Mapped[str]
+    max_steps: Mapped[int]
+
+    status: Mapped[str]
+    reason: Mapped[str]
+    """Why the run is in its status, in one sentence; empty when there is nothing to say."""
+    waiting_for_id: Mapped[str | None]
+    """The run that a queued run waits for."""
+    traceback: Mapped[str | None]
+    stop_requested_at: Mapped[datetime | None]
+    stop_requested_by: Mapped[str | None]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+    step: Mapped[int]
+    """Newest step that was reported."""
+    cursor: Mapped[int]
+    num_events: Mapped[int]
+    num_log_lines: Mapped[int]
+
+
+class Attempt(Base):
+    """One try at a run: one Ray job, one driver, one credential at a time."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (UniqueConstraint("run_id", "number"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    status: Mapped[str]
+    reason: Mapped[str]
+    created_at: Mapped[datetime]
+    submitted_at: Mapped[datetime | None]
+    submission_id: Mapped[str | None]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+    token_hash: Mapped[bytes | None]
+    fencing_token: Mapped[int]
+    """Grows with every credential that is minted; only the newest one may write."""
+    heartbeat_at: Mapped[datetime | None]
+    """When the driver was last heard, by this API's clock."""
+    heartbeat_host: Mapped[str | None]
+    heartbeat_pid: Mapped[int | None]
+    ray_status: Mapped[str | None]
+    ray_message: Mapped[str | None]
+    ray_seen_at: Mapped[datetime | None]
+
+
+class RunEvent(Base):
+    """One entry of a run's history: what changed, why, and by whom."""
+
+    __tablename__ = "run_events"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    n: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime]
+    attempt: Mapped[int | None]
+    kind: Mapped[str]
+    from_status: Mapped[str | None]
+    to_status: Mapped[str | None]
+    reason: Mapped[str]
+    by: Mapped[str | None]
+
+
+class LogLine(Base):
+    """One line of the driver's log."""
+
+    __tablename__ = "log_lines"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    n: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime]
+    attempt: Mapped[int]
+    line: Mapped[str]
+
+
+class Checkpoint(Base):
+    """Weights that the driver has saved."""
+
+    __tablename__ = "checkpoints"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    attempt: Mapped[int]
+    at: Mapped[datetime]
+    step: Mapped[int]
+    path: Mapped[str]
+    is_final: Mapped[bool]
+
+
+class IngestCursor(Base):
+    """The newest batch of one writer of an attempt: everything up to it is stored."""
+
+    __tablename__ = "ingest_cursors"
+
+    attempt_id: Mapped[str] = mapped_column(
+        ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True
+    )
+    writer: Mapped[str] = mapped_column(primary_key=True)
+    last_number: Mapped[int]

@@ -1,0 +1,1 @@
+"""Runs: created, listed, read, stopped, deleted, and moved through their life."""

@@ -1,0 +1,167 @@
+"""Runs over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+
+from backend.accounts.access import Person
+from backend.dependencies import Now, SessionOf
+from backend.errors import NotFound, Problem
+from backend.experiments import repository as experiments_repository
+from backend.ids import new_id
+from backend.paging import Limit, Page, decode_cursor, encode_cursor
+from backend.runs import repository, summaries
+from backend.runs.access import ReadableRun, WritableRun
+from backend.runs.configs import validated
+from backend.runs.creation import add_run, claim_key
+from backend.runs.schemas import (
+    ConfigBody,
+    LogLineOut,
+    LogPage,
+    NewRun,
+    ResolvedConfig,
+    RunDetail,
+    RunEventOut,
+    RunSummary,
+)
+from backend.runs.stopping import request_stop
+from lagoon.status import RunStatus
+
+router = APIRouter(tags=["runs"])
+
+IdempotencyKeyHeader = Annotated[str | None, Header(min_length=1, max_length=200)]
+
+
+@router.post("/runs/validate")
+async def validate_config(body: ConfigBody, person: Person, session: SessionOf) -> ResolvedConfig:
+    """Check a configuration without starting anything; the answer has all defaults filled in."""
+    config = await validated(session, body.config)
+    return ResolvedConfig(config=config.model_dump(mode="json"))
+
+
+@router.post("/runs", status_code=201)
+async def create_run(
+    body: NewRun,
+    person: Person,
+    session: SessionOf,
+    now: Now,
+    idempotency_key: IdempotencyKeyHeader = None,
+) -> RunDetail:
+    """Queue a run. The same ``Idempotency-Key`` makes one run, however often it is sent."""
+    run_id = new_id("r")
+    if idempotency_key is not None:
+        earlier = await claim_key(session, person.id, idempotency_key, body, run_id, now)
+        run = await repository.visible(session, person, earlier) if earlier else None
+        if run is not None:
+            return await summaries.detailed(session, run)
+    config = await validated(session, body.config)
+    run = await add_run(
+        session,
+        name=body.name,
+        config=config,
+        experiment_id=await _experiment_for(body, person, session, now),
+        owner_id=person.id,
+        by=person.username,
+        now=now,
+        run_id=run_id,
+    )
+    created = await summaries.detailed(session, run)
+    await session.commit()
+    return created
+
+
+async def _experiment_for(body: NewRun, person: Person, session: SessionOf, now: Now) -> str:
+    if body.experiment_id is None:
+        return await experiments_repository.default(session, person.id, now)
+    experiment = await experiments_repository.visible(session, person, body.experiment_id)
+    if experiment is None:
+        raise NotFound("experiment", body.experiment_id)
+    return experiment.id
+
+
+@router.get("/runs")
+async def list_runs(
+    person: Person,
+    session: SessionOf,
+    experiment_id: str | None = None,
+    status: RunStatus | None = None,
+    limit: Limit = 50,
+    cursor: str | None = None,
+) -> Page[RunSummary]:
+    """Runs, newest first."""
+    runs = await repository.page(
+        session,
+        person,
+        experiment_id=experiment_id,
+        status=status,
+        limit=limit + 1,
+        after=decode_cursor(cursor) if cursor else None,
+    )
+    shown = runs[:limit]
+    more = len(runs) > limit
+    return Page(
+        items=await summaries.summarized(session, shown),
+        next=encode_cursor(shown[-1].created_at, shown[-1].id) if more else None,
+    )
+
+
+@router.get(
+    "/runs/{run_id}",
+    response_model=RunDetail,
+    responses={304: {"description": "Nothing has changed."}},
+)
+async def read_run(
+    run: ReadableRun,
+    response: Response,
+    session: SessionOf,
+    if_none_match: Annotated[str, Header()] = "",
+) -> RunDetail | Response:
+    """One run. Its ETag changes with everything that happens to it."""
+    tag = f'"{run.id}-{run.cursor}"'
+    if tag in [each.strip().removeprefix("W/") for each in if_none_match.split(",")]:
+        return Response(status_code=304, headers={"ETag": tag})
+    response.headers["ETag"] = tag
+    return await summaries.detailed(session, run)
+
+
+@router.post("/runs/{run_id}/stop", status_code=202)
+async def stop_run(run: WritableRun, person: Person, session: SessionOf, now: Now) -> RunDetail:
+    """Ask a run to stop; a run that has not started is stopped at once."""
+    await request_stop(session, run, person.username, now)
+    await session.flush()
+    stopped = await summaries.detailed(session, run)
+    await session.commit()
+    return stopped
+
+
+@router.delete("/runs/{run_id}", status_code=204)
+async def delete_run(run: WritableRun, session: SessionOf) -> None:
+    """Delete a run with all its data; refused while it is active."""
+    if RunStatus(run.status).is_active:
+        raise Problem(
+            409, "run-active", f"The run is {run.status}. Nothing was deleted; stop it first."
+        )
+    await repository.remove(session, run.id)
+    await session.commit()
+
+
+@router.get("/runs/{run_id}/events")
+async def read_history(run: ReadableRun, session: SessionOf) -> Page[RunEventOut]:
+    """The run's history."""
+    events = await repository.history(session, run.id)
+    return Page(items=[RunEventOut.model_validate(e, from_attributes=True) for e in events])
+
+
+@router.get("/runs/{run_id}/log")
+async def read_log(
+    run: ReadableRun,
+    session: SessionOf,
+    after: Annotated[int | None, Query(ge=0)] = None,
+    limit: Annotated[int, Query(ge=1, le=5000)] = 500,
+) -> LogPage:
+    """The driver's log: what follows line ``after``, or its tail."""
+    lines = await repository.log_lines(session, run.id, after, limit)
+    items = [LogLineOut.model_validate(line, from_attributes=True) for line in lines]
+    return LogPage(items=items, next_after=items[-1].n if items else after or 0)

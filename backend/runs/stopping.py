@@ -1,0 +1,62 @@
+"""Stopping a run: at once while nothing runs, otherwise by asking the driver, then Ray.
+
+::
+
+    queued, or not yet sent to the workers ──▶ stopped
+    starting, running ──▶ stopping ──(driver sees the request)──▶ stopped
+                              └──(20 s later)──▶ workers.stop ──▶ stopped
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.errors import Problem
+from backend.models import OutboxMessage, Run
+from backend.outbox import enqueue
+from backend.queue import STOP, SUBMIT
+from backend.runs import repository
+from backend.runs.transitions import move
+from lagoon.status import RunStatus
+
+GRACE = timedelta(seconds=20)
+
+
+async def request_stop(session: AsyncSession, run: Run, by: str, now: datetime) -> None:
+    """Ask for the end of a run whose row is locked. Asking twice changes nothing.
+
+    Raises a 409 problem when the run has ended already.
+    """
+    status = RunStatus(run.status)
+    if status.is_terminal:
+        raise Problem(409, "run-ended", f"The run is already {status}; there is nothing to stop.")
+    if run.stop_requested_at is not None:
+        return
+    run.stop_requested_at = now
+    run.stop_requested_by = by
+    attempt = await repository.newest_attempt(session, run.id)
+    if status is RunStatus.QUEUED or await _withdraw_submission(session, attempt.id):
+        reason = f"Stopped by {by} before it started."
+        move(session, run, attempt, RunStatus.STOPPED, reason, now, by=by)
+        return
+    reason = f"Stop requested by {by}."
+    move(session, run, attempt, RunStatus.STOPPING, reason, now, by=by)
+    enqueue(session, STOP, attempt.id, now, delay=GRACE)
+
+
+async def _withdraw_submission(session: AsyncSession, attempt_id: str) -> bool:
+    """True when the attempt had not been sent to the workers yet; now it never will be."""
+    unsent = select(OutboxMessage.id).where(
+        OutboxMessage.attempt_id == attempt_id,
+        OutboxMessage.task == SUBMIT,
+        OutboxMessage.sent_at.is_(None),
+        OutboxMessage.num_failures == 0,
+    )
+    ids = list(await session.scalars(unsent.with_for_update(skip_locked=True)))
+    if not ids:
+        return False
+    await session.execute(delete(OutboxMessage).where(OutboxMessage.id.in_(ids)))
+    return True

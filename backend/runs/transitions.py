@@ -1,0 +1,69 @@
+"""The one place where a run's status changes. The caller holds the run's row lock."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.models import Attempt, Run, RunEvent
+from backend.text import without_nul
+from lagoon.status import RunStatus, moved
+
+
+def move(
+    session: AsyncSession,
+    run: Run,
+    attempt: Attempt,
+    target: RunStatus,
+    reason: str,
+    now: datetime,
+    *,
+    by: str | None = None,
+) -> None:
+    """Bring a run and its attempt to ``target`` and write it into the run's history.
+
+    Raises ``IllegalTransition`` when the status table has no such move.
+    """
+    before = RunStatus(run.status)
+    moved(before, target)
+    reason = without_nul(reason)
+    for row in (run, attempt):
+        row.status = target.value
+        row.reason = reason
+        if target is RunStatus.RUNNING and row.started_at is None:
+            row.started_at = now
+        if target.is_terminal:
+            row.ended_at = now
+    run.waiting_for_id = None
+    record(session, run, attempt.number, "status", reason, now, before=before, after=target, by=by)
+
+
+def record(
+    session: AsyncSession,
+    run: Run,
+    attempt: int | None,
+    kind: str,
+    reason: str,
+    now: datetime,
+    *,
+    before: RunStatus | None = None,
+    after: RunStatus | None = None,
+    by: str | None = None,
+) -> None:
+    """Add an entry to the run's history; its readers' cursors move on."""
+    run.num_events += 1
+    run.cursor += 1
+    session.add(
+        RunEvent(
+            run_id=run.id,
+            n=run.num_events,
+            at=now,
+            attempt=attempt,
+            kind=kind,
+            from_status=before,
+            to_status=after,
+            reason=without_nul(reason),
+            by=by,
+        )
+    )

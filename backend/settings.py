@@ -1,0 +1,96 @@
+"""Settings of the API: environment variables with one prefix, validated at start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+
+def _postgres_url(value: SecretStr) -> SecretStr:
+    try:
+        url = make_url(value.get_secret_value())
+    except ArgumentError as error:
+        raise ValueError("not a database URL") from error
+    if url.get_backend_name() != "postgresql":
+        raise ValueError("the database must be Postgres: postgresql+psycopg://…")
+    return SecretStr(url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False))
+
+
+def _web_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError("must be an http:// or https:// URL")
+    return value.rstrip("/")
+
+
+WebUrl = Annotated[str, AfterValidator(_web_url)]
+
+
+class Settings(BaseSettings):
+    """What the API needs to know of its surroundings."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LAGOON_", use_attribute_docstrings=True, extra="ignore", frozen=True
+    )
+
+    home: Path = Path("home")
+    """Folder for credentials and everything else that is kept on disk."""
+    database_url: Annotated[SecretStr, AfterValidator(_postgres_url)]
+    """Postgres, as postgresql+psycopg://user:password@host/database."""
+    broker_url: SecretStr
+    """Redis or Valkey, as redis://host:port/0."""
+    api_url: WebUrl = "http://127.0.0.1:8000"
+    """Where drivers and the CLI reach this API."""
+    dashboard_url: WebUrl = "http://127.0.0.1:8501"
+    """Where browsers reach the dashboard: the only place a sign-in link may lead to."""
+    service_token_file: Path | None = None
+    """File with the workers' credential; made on first start. Default: under the home folder."""
+    admin_password: SecretStr | None = None
+    """Password of the first account; random, and written to a file, when empty."""
+    presets_dir: Path = Path("presets")
+    """Folder of the run configurations offered on the launch page."""
+    database_pool_size: int = Field(10, ge=1, le=1000)
+    """Connections to Postgres that one API process keeps."""
+
+    @property
+    def credentials_dir(self) -> Path:
+        """Where credentials that the API makes itself are kept, each readable by one user."""
+        return self.home / "credentials"
+
+    @property
+    def service_token_path(self) -> Path:
+        """The file that holds the workers' credential."""
+        return self.service_token_file or self.credentials_dir / "service-token"
+
+    @property
+    def has_secure_cookies(self) -> bool:
+        """True when browsers reach the API over https."""
+        return self.api_url.startswith("https://")
+
+
+def described(settings: Settings) -> dict[str, str]:
+    """Every setting by its environment variable, with secrets masked, for the log at start."""
+    shown = {}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            value = _masked(value.get_secret_value())
+        shown[f"LAGOON_{name.upper()}"] = str(value)
+    return shown
+
+
+def _masked(secret: str) -> str:
+    """A URL without its password and its query; ``***`` for anything else."""
+    parts = urlsplit(secret)
+    if not parts.scheme:
+        return "***"
+    user, at, host = parts.netloc.rpartition("@")
+    if at:
+        user = user.split(":")[0] + ":***"
+    return f"{parts.scheme}://{user}{at}{host}{parts.path}"
