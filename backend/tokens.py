@@ -1,6 +1,7 @@
 """Bearer tokens ``<kind>_<id>.<secret>``.
 
-They are looked up by id, compared in constant time and stored as a hash. The secret has 256 random bits, so its plain SHA-256 is enough; passwords are argon2 instead.
+They are looked up by id, compared in constant time and stored as a hash. The secret has 256
+random bits, so its plain SHA-256 is enough; passwords are argon2 instead.
 """
 
 import hashlib

