@@ -1,0 +1,78 @@
+"""The four things a chart's horizontal axis can count."""
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+
+from dashboard.watch import Curve
+
+
+class Axis(StrEnum):
+    """What the horizontal axis counts."""
+
+    STEP = "step"
+    TRAJECTORIES = "trajectories"
+    TIME = "time"
+    TOKENS = "tokens"
+
+    @property
+    def caption(self) -> str:
+        """The axis' label."""
+        return {
+            Axis.STEP: "step",
+            Axis.TRAJECTORIES: "trajectories trained on",
+            Axis.TIME: "minutes since the first report",
+            Axis.TOKENS: "tokens sampled",
+        }[self]
+
+    @property
+    def choice(self) -> str:
+        """The name in the switch."""
+        return {
+            Axis.STEP: "Step",
+            Axis.TRAJECTORIES: "Trajectories",
+            Axis.TIME: "Wall-clock",
+            Axis.TOKENS: "Tokens",
+        }[self]
+
+
+class Ruler:
+    """Where a step of one run lies on an axis.
+
+    Tokens and trajectories are known at the steps that reported them and interpolated between;
+    a run that has not reported any is drawn over steps.
+    """
+
+    def __init__(self, axis: Axis, progress: Curve | None, origin: float | None) -> None:
+        self.axis = axis
+        self._origin = origin
+        self._known: tuple[list[float], list[float]] | None = None
+        if axis in (Axis.TRAJECTORIES, Axis.TOKENS) and progress and progress.values:
+            steps = [step for step in progress.steps if math.isfinite(progress.values[step])]
+            if steps:
+                counts = [progress.values[step] for step in steps]
+                # Step 0 is the policy before any training: nothing was consumed yet.
+                if steps[0] > 0:
+                    steps, counts = [0, *steps], [0.0, *counts]
+                self._known = ([float(step) for step in steps], counts)
+
+    @property
+    def title(self) -> str:
+        """The label of the axis that is really drawn."""
+        if self.axis in (Axis.TRAJECTORIES, Axis.TOKENS) and self._known is None:
+            return Axis.STEP.caption
+        return self.axis.caption
+
+    def place(self, curve: Curve) -> list[float]:
+        """The axis values of a curve's steps."""
+        if self.axis is Axis.TIME and self._origin is not None:
+            return [(curve.times[step] - self._origin) / 60 for step in curve.steps]
+        return self.place_steps(curve.steps)
+
+    def place_steps(self, steps: Sequence[int]) -> list[float]:
+        """The axis values of steps without a time of their own."""
+        if self._known is None:
+            return [float(step) for step in steps]
+        return [float(x) for x in np.interp(steps, *self._known)]

@@ -1,0 +1,147 @@
+"""Fields as widgets: each with its help, and with what is wrong with it right below."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import streamlit as st
+
+from dashboard.fields import FormField, FormSection, Values
+from dashboard.words import title_of
+
+Errors = Mapping[str, Sequence[str]]
+"""What is wrong, by field path."""
+
+COLUMNS = 3
+
+
+@dataclass(slots=True)
+class Drawn:
+    """What the viewer has entered, and what could not be read of it."""
+
+    values: Values = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+def draw(
+    section: FormSection,
+    values: Values,
+    errors: Errors,
+    key: str,
+    suggestions: Mapping[str, Sequence[str]] | None = None,
+) -> Drawn:
+    """Draw a section's fields in columns. ``key`` tells one set of widgets from the next.
+
+    ``suggestions`` are known values of text fields, by path; others can be typed.
+    """
+    drawn = Drawn()
+    shown = [f for f in section.fields if f.kind != "fixed"]
+    for found in section.fields:
+        drawn.values[found.path] = values[found.path]
+    for start in range(0, len(shown), COLUMNS):
+        row = st.columns(COLUMNS, gap="medium")
+        for column, item in zip(row, shown[start : start + COLUMNS], strict=False):
+            problems = errors.get(item.path, ())
+            mark = "bad" if problems else "fine"
+            with column, st.container(key=f"field_{mark}_{key}_{item.path.replace('.', '_')}"):
+                known = (suggestions or {}).get(item.path, ())
+                _draw_field(item, drawn, f"{key}.{item.path}", known)
+                for problem in (*problems, *_own(drawn, item)):
+                    st.html(f'<div class="lg-field-error">{escape(problem)}</div>')
+    return drawn
+
+
+def _own(drawn: Drawn, item: FormField) -> tuple[str, ...]:
+    found = drawn.unreadable.get(item.path)
+    return (found,) if found else ()
+
+
+def _draw_field(item: FormField, drawn: Drawn, key: str, known: Sequence[str]) -> None:
+    value = drawn.values[item.path]
+    if item.kind == "json":
+        _draw_json(item, drawn, key)
+    elif item.kind in ("integer", "number"):
+        drawn.values[item.path] = _number(item, value, key)
+    elif item.kind == "boolean":
+        drawn.values[item.path] = st.toggle(item.label, bool(value), key=key, help=item.help)
+    elif item.kind == "choice":
+        drawn.values[item.path] = _choice(item, value, key)
+    elif known:
+        options = list(dict.fromkeys([*known, value]))
+        drawn.values[item.path] = st.selectbox(
+            item.label,
+            options,
+            options.index(value),
+            key=key,
+            help=item.help,
+            accept_new_options=True,
+        )
+    else:
+        drawn.values[item.path] = st.text_input(item.label, value or "", key=key, help=item.help)
+
+
+def _choice(item: FormField, value: Any, key: str) -> Any:
+    options = list(item.choices)
+    return st.selectbox(
+        item.label,
+        options,
+        options.index(value) if value in options else 0,
+        key=key,
+        help=item.help,
+        format_func=lambda option: title_of(str(option)),
+    )
+
+
+def _number(item: FormField, value: Any, key: str) -> float | int | None:
+    """A number; whole numbers stay integers, empty is None where the setting may be empty."""
+    entered = _whole(item, value, key) if item.kind == "integer" else _real(item, value, key)
+    if entered is None and not item.is_nullable:
+        return int(value) if item.kind == "integer" else float(value)
+    return entered
+
+
+def _whole(item: FormField, value: Any, key: str) -> int | None:
+    return st.number_input(
+        item.label,
+        min_value=None if item.minimum is None else int(item.minimum),
+        max_value=None if item.maximum is None else int(item.maximum),
+        value=None if value is None else int(value),
+        step=1,
+        placeholder="none",
+        key=key,
+        help=item.help,
+    )
+
+
+def _real(item: FormField, value: Any, key: str) -> float | None:
+    return st.number_input(
+        item.label,
+        min_value=None if item.minimum is None else float(item.minimum),
+        max_value=None if item.maximum is None else float(item.maximum),
+        value=None if value is None else float(value),
+        step=_step(value),
+        format="%.6g",
+        placeholder="none",
+        key=key,
+        help=item.help,
+    )
+
+
+def _step(value: Any) -> float:
+    """A tenth of a power of ten below the value, so that the arrows move by something sensible."""
+    size = abs(float(value)) if value else 1.0
+    step = 1.0
+    while step > size / 2 and step > 1e-9:
+        step /= 10
+    return step
+
+
+def _draw_json(item: FormField, drawn: Drawn, key: str) -> None:
+    shown = json.dumps(drawn.values[item.path] or {}, indent=1)
+    text = st.text_area(f"{item.label} (JSON)", shown, key=key, help=item.help, height=92)
+    try:
+        drawn.values[item.path] = json.loads(text or "{}")
+    except json.JSONDecodeError as error:
+        drawn.unreadable[item.path] = f"Not JSON in line {error.lineno}: {error.msg}."

@@ -1,0 +1,263 @@
+"""The shapes of what the API answers, as the dashboard reads them."""
+
+from typing import Any, TypedDict
+
+Config = dict[str, Any]
+"""A run configuration as JSON. Its shape is the API's schema, which may be newer than this code."""
+
+Schema = dict[str, Any]
+"""A JSON schema."""
+
+
+class User(TypedDict):
+    """Who is signed in."""
+
+    id: str
+    username: str
+    role: str
+
+
+class RunSummary(TypedDict):
+    """A run in a list. Times are ISO 8601, UTC."""
+
+    id: str
+    name: str
+    experiment_id: str
+    owner: str
+    status: str
+    reason: str | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    step: int
+    max_steps: int
+    method: str
+    environment: str
+    model: str
+    first_heldout_success: float | str | None
+    last_heldout_success: float | str | None
+    last_reward: float | str | None
+    control: str
+    cursor: int
+
+
+class Attempt(TypedDict):
+    """One try of a run on the cluster."""
+
+    number: int
+    status: str
+    submitted_at: str | None
+    started_at: str | None
+    ended_at: str | None
+    reason: str | None
+
+
+class Checkpoint(TypedDict):
+    """Weights that were kept."""
+
+    step: int
+    path: str
+    is_final: bool
+
+
+class RunReference(TypedDict):
+    """Another run, by id and name."""
+
+    run_id: str
+    name: str
+
+
+class FirstNan(TypedDict):
+    """The first value of a run that was not a number."""
+
+    name: str
+    step: int
+
+
+class RunDetail(RunSummary):
+    """A run with everything its page's header needs."""
+
+    config: Config
+    waiting_for: RunReference | None
+    attempts: list[Attempt]
+    stop_requested_at: str | None
+    stop_requested_by: str | None
+    first_nan: FirstNan | None
+    traceback: str | None
+    checkpoints: list[Checkpoint]
+
+
+class Experiment(TypedDict, total=False):
+    """A shared page: title, notes, runs."""
+
+    id: str
+    title: str
+    notes: str
+    owner: str
+    created_at: str
+    num_runs: int
+    runs: list[RunSummary]
+
+
+class Points(TypedDict):
+    """A series' values, by position."""
+
+    step: list[int]
+    value: list[float | str]
+    at: list[str | float]
+
+
+class Series(TypedDict):
+    """One metric of a run, thinned to what a chart can show."""
+
+    name: str
+    labels: dict[str, str]
+    n_total: int
+    n_shown: int
+    method: str
+    nan_steps: list[int]
+    points: Points
+
+
+class MetricsPage(TypedDict):
+    """Series and the cursor to ask for what comes after them."""
+
+    cursor: str | int
+    series: list[Series]
+
+
+class HistogramStep(TypedDict):
+    """Exact counts at one step; keys are integers as text."""
+
+    step: int
+    counts: dict[str, int]
+
+
+class Histogram(TypedDict):
+    """Counts over steps and in all."""
+
+    cursor: str | int
+    items: list[HistogramStep]
+    total: dict[str, dict[str, int]]
+
+
+class TurnRecord(TypedDict):
+    """One message of a trajectory."""
+
+    role: str
+    text: str
+    seconds: float
+    error: str | None
+
+
+class TrajectoryRecord(TypedDict):
+    """One episode, readable."""
+
+    trajectory_id: str
+    step: int
+    prompt_id: str
+    split: str
+    reward: float | str
+    success: bool
+    num_tokens: int
+    first_version: int | None
+    completed_version: int
+    truncated: bool
+    error: str | None
+    seconds: float
+    turns: list[TurnRecord]
+
+
+class TrajectoryPage(TypedDict):
+    """Trajectories, newest first, and the cursor of the next page."""
+
+    items: list[TrajectoryRecord]
+    next: str | None
+
+
+class LogLine(TypedDict):
+    """A line of the driver's log."""
+
+    n: int
+    at: str
+    attempt: int
+    line: str
+
+
+class LogPage(TypedDict):
+    """Log lines and where to go on."""
+
+    items: list[LogLine]
+    next_after: int
+
+
+RunEvent = TypedDict(
+    "RunEvent",
+    {
+        "n": int,
+        "at": str,
+        "attempt": int | None,
+        "kind": str,
+        "from": str | None,
+        "to": str | None,
+        "reason": str | None,
+        "by": str | None,
+    },
+)
+"""A change in a run's life, with its reason."""
+
+
+class MetricRecord(TypedDict):
+    """A metric of the catalogue."""
+
+    name: str
+    unit: str
+    description: str
+    reduction: str
+    kind: str
+    panel: str
+
+
+class ChoiceRecord(TypedDict, total=False):
+    """A method, an environment or a model that can be chosen."""
+
+    name: str
+    title: str
+    help: str
+    paper: str
+    family: str
+    path: str
+    schema: Schema
+
+
+class Catalogue(TypedDict):
+    """What this installation can run and report."""
+
+    methods: list[ChoiceRecord]
+    environments: list[ChoiceRecord]
+    metrics: list[MetricRecord]
+    models: list[ChoiceRecord]
+
+
+class Preset(TypedDict):
+    """A configuration to start from."""
+
+    name: str
+    title: str
+    description: str
+    yaml: str
+    config: Config
+
+
+class Check(TypedDict):
+    """The state of one part of the platform."""
+
+    ok: bool
+    detail: str | None
+
+
+class Readiness(TypedDict):
+    """Whether the platform can work, by part."""
+
+    status: str
+    checks: dict[str, Check]

@@ -1,0 +1,28 @@
+"""Where the dashboard finds the API, from the environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The three addresses the dashboard knows. All without a trailing slash."""
+
+    api_url: str
+    """The API as this process reaches it."""
+    public_api_url: str
+    """The API as the viewer's browser reaches it: sign-in goes there for its cookie."""
+    dashboard_url: str
+    """The dashboard as the browser reaches it: where sign-in comes back to."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
+        """Read ``LAGOON_API_URL``, ``LAGOON_PUBLIC_API_URL`` and ``LAGOON_DASHBOARD_URL``."""
+        api_url = environment.get("LAGOON_API_URL", "http://127.0.0.1:8000").rstrip("/")
+        return cls(
+            api_url=api_url,
+            public_api_url=environment.get("LAGOON_PUBLIC_API_URL", api_url).rstrip("/"),
+            dashboard_url=environment.get("LAGOON_DASHBOARD_URL", "http://127.0.0.1:8501").rstrip(
+                "/"
+            ),
+        )

@@ -1,0 +1,1 @@
+"""One module per page, and the tabs of the run page."""

@@ -1,0 +1,57 @@
+"""What every part of the run page is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from dashboard import charts, markup, records
+from dashboard.axes import Axis, Ruler
+from dashboard.session import Site
+from dashboard.views.axis_switch import ruler_for
+from dashboard.watch import Curve, RunWatch
+from lagoon.metrics import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class RunArea:
+    """A run as one part of its page sees it."""
+
+    site: Site
+    watch: RunWatch
+    axis: Axis = Axis.STEP
+    controls: dict[str, str] = field(default_factory=dict)
+    """What the viewer chose in the widgets above the part, outside its timer."""
+
+    @property
+    def detail(self) -> records.RunDetail:
+        """The run as it was when this tick began."""
+        if self.watch.detail is None:
+            return self.watch.refresh(self.site.api)
+        return self.watch.detail
+
+    @property
+    def ruler(self) -> Ruler:
+        """Where the run's steps lie on the chosen axis."""
+        return ruler_for(self.watch, self.site.api, self.axis)
+
+    def curves(self, metrics: Iterable[Metric]) -> list[Curve]:
+        """Series of these metrics, up to date."""
+        return self.watch.curves(self.site.api, metrics)
+
+    def curve(self, metric: Metric, **labels: str) -> Curve | None:
+        """The series of one metric."""
+        return self.watch.curve(self.site.api, metric, **labels)
+
+
+def panel(title: str, key: str, figure: go.Figure | None, note: str = "") -> None:
+    """A titled card with a chart in it, or a line saying that there is nothing yet."""
+    with st.container(key=f"panel_{key}"):
+        st.html(markup.heading(title, note))
+        if figure is None:
+            st.html(markup.notice("No points yet."))
+        else:
+            st.plotly_chart(figure, key=f"chart_{key}", theme=None, config=charts.CONFIG)

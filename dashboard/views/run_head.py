@@ -1,0 +1,159 @@
+"""The head of the run page: name, status with its reason, progress, figures; stop and clone."""
+
+import math
+from html import escape
+
+import streamlit as st
+
+from dashboard import markup, records, trouble
+from dashboard.session import Site
+from dashboard.views.area import RunArea
+from dashboard.words import clock_time, elapsed, number, percent, plural, short_time, utc_time
+from dashboard.words import to_float as value_of
+from lagoon.metrics import RESPONSE_TOKENS, TOKENS_PER_SECOND
+from lagoon.status import RunStatus
+
+
+def title(area: RunArea, *, was_live: bool) -> None:
+    """Name, status, reason, and what the run is made of. Ends the timers with the run."""
+    detail = area.watch.refresh(area.site.api)
+    if was_live and RunStatus(detail["status"]).is_terminal:
+        st.rerun(scope="app")
+    st.html(
+        f'<h1 class="lg-title">{escape(detail["name"])} {markup.pill(detail["status"])}</h1>'
+        f'<p class="lg-reason">{escape(reason(detail))}</p>' + _facts(area)
+    )
+    if detail["first_nan"]:
+        nan = detail["first_nan"]
+        st.html(
+            markup.notice(
+                f"First NaN: {nan['name']} at step {nan['step']}.",
+                "Values from there on are drawn as crosses. The weights may be damaged from that "
+                "step; the last checkpoint before it is safe.",
+                "bad",
+            )
+        )
+    if detail["traceback"]:
+        with st.expander("Traceback", icon=":material/bug_report:"):
+            st.code(detail["traceback"], language="python", wrap_lines=True)
+
+
+def reason(detail: records.RunDetail) -> str:
+    """The status in a sentence."""
+    status = RunStatus(detail["status"])
+    if detail["reason"]:
+        return detail["reason"]
+    waiting = detail["waiting_for"]
+    if status is RunStatus.QUEUED and waiting:
+        return f"Waiting for {waiting['name']} ({waiting['run_id']}) to end."
+    return {
+        RunStatus.QUEUED: "Waiting for the machine.",
+        RunStatus.STARTING: "Starting its generators.",
+        RunStatus.RUNNING: "Training.",
+        RunStatus.STOPPING: "Asked to stop; it saves its weights first.",
+        RunStatus.FINISHED: "Reached the end of its budget.",
+        RunStatus.STOPPED: "Stopped before the end of its budget.",
+        RunStatus.FAILED: "Failed.",
+    }[status]
+
+
+def figures(area: RunArea) -> None:
+    """Progress and the four figures that matter."""
+    detail = area.detail
+    active = RunStatus(detail["status"]).is_active
+    st.html(markup.progress(detail["step"], detail["max_steps"], is_active=active))
+    st.html(
+        markup.cards(
+            (
+                markup.card("Step", f"{number(detail['step'])} / {number(detail['max_steps'])}",
+                            _share_done(detail)),
+                markup.card("Held-out success", percent(detail["last_heldout_success"]),
+                            _gain(detail), "Greedy success on the fixed held-out tasks"),
+                markup.card("Reward", number(detail["last_reward"]), "last step, mean"),
+                _speed(area),
+                markup.card("Time", elapsed(detail["started_at"], detail["ended_at"],
+                                            area.site.now()), _ended(area)),
+            )
+        )
+    )  # fmt: skip
+
+
+def actions(site: Site, detail: records.RunDetail) -> None:
+    """Clone and stop, outside every timer."""
+    with st.container(key="actions", horizontal=True, horizontal_alignment="right"):
+        if st.button("Clone", icon=":material/content_copy:", help="Start from this configuration"):
+            site.open("launch", clone=detail["id"])
+        status = RunStatus(detail["status"])
+        if not status.is_terminal and st.button(
+            "Stop", icon=":material/stop_circle:", disabled=status is RunStatus.STOPPING
+        ):
+            _confirm_stop(site, detail)
+
+
+@st.dialog("Stop this run?")
+def _confirm_stop(site: Site, detail: records.RunDetail) -> None:
+    st.markdown(
+        f"**{detail['name']}** (`{detail['id']}`) has done {detail['step']} of "
+        f"{plural(detail['max_steps'], 'step')}. It saves its weights, then ends. What it has "
+        "reported stays; it cannot be continued."
+    )
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Keep running"):
+            st.rerun()
+        if st.button(f"Stop {detail['name']}", type="primary", key="confirm_stop"):
+            with trouble.reported(site.api):
+                site.api.stop_run(detail["id"])
+                st.rerun()
+
+
+def _facts(area: RunArea) -> str:
+    detail, site = area.detail, area.site
+    created = detail["created_at"]
+    pairs = [
+        ("method", escape(detail["method"])),
+        ("environment", escape(detail["environment"])),
+        ("model", escape(detail["model"])),
+        ("by", escape(detail["owner"])),
+        ("created", f'<span title="{utc_time(created)}">{short_time(created, site.zone)}</span>'),
+        ("id", f"<code>{escape(detail['id'])}</code>"),
+    ]
+    if len(detail["attempts"]) > 1:
+        pairs.append(("attempts", str(len(detail["attempts"]))))
+    if detail["control"] != "none":
+        pairs.append(("control", markup.chip(detail["control"].replace("_", " "), "warn")))
+    return markup.facts(pairs)
+
+
+def _share_done(detail: records.RunDetail) -> str:
+    return f"{100 * detail['step'] / max(1, detail['max_steps']):.0f} % of the budget"
+
+
+def _gain(detail: records.RunDetail) -> str:
+    first, last = (
+        value_of(detail["first_heldout_success"]),
+        value_of(detail["last_heldout_success"]),
+    )
+    if not (math.isfinite(first) and math.isfinite(last)):
+        return "not evaluated yet"
+    points = 100 * (last - first)
+    kind = "good" if points > 0 else ("bad" if points < 0 else "")
+    return markup.chip(f"{points:+.1f} points", kind) + f" from {percent(first)}"
+
+
+def _speed(area: RunArea) -> str:
+    speed = area.curve(TOKENS_PER_SECOND)
+    if not speed or not speed.values:
+        return markup.card("Tokens / s", "–", "nothing sampled yet")
+    last = speed.values[speed.steps[-1]]
+    length = area.curve(RESPONSE_TOKENS)
+    note = ""
+    if length and length.values:
+        note = f"{number(length.values[length.steps[-1]])} tokens a trajectory"
+    return markup.card("Tokens / s", number(round(last)) if math.isfinite(last) else "–", note)
+
+
+def _ended(area: RunArea) -> str:
+    detail = area.detail
+    if detail["ended_at"]:
+        return f"ended {escape(clock_time(detail['ended_at'], area.site.zone))}"
+    return "since it started" if detail["started_at"] else "not started yet"

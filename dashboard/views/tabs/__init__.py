@@ -1,0 +1,1 @@
+"""The tabs of the run page, one module each."""

@@ -1,0 +1,31 @@
+"""Config: the resolved configuration, whole, as it was stored."""
+
+from html import escape
+
+import streamlit as st
+
+from dashboard import markup
+from dashboard.run_yaml import to_yaml
+from dashboard.views.area import RunArea
+
+
+def show(area: RunArea) -> None:
+    """YAML to copy or download, and the checkpoints it led to."""
+    detail = area.detail
+    left, right = st.columns([3, 2], gap="medium")
+    with left, st.container(key="panel_config"):
+        st.html(markup.heading("Resolved configuration", "With every default filled in"))
+        st.code(to_yaml(detail["config"]), language="yaml")
+    with right, st.container(key="panel_checkpoints"):
+        st.html(markup.heading("Weights", "In Hugging Face format"))
+        if detail["checkpoints"]:
+            rows = [
+                (
+                    f"{item['step']} {markup.chip('final', 'good') if item['is_final'] else ''}",
+                    f"<code>{escape(item['path'])}</code>",
+                )
+                for item in detail["checkpoints"]
+            ]
+            st.html(markup.table(("step", "where"), rows))
+        else:
+            st.html(markup.notice("None saved yet.", "The last weights are saved at the end."))

@@ -1,0 +1,79 @@
+"""Overview: does it learn, and how fast."""
+
+import streamlit as st
+
+from dashboard import charts, markup, palette
+from dashboard.views.area import RunArea, panel
+from lagoon.metrics import (
+    FITNESS,
+    HELDOUT_HIGH,
+    HELDOUT_LOW,
+    HELDOUT_SUCCESS,
+    REWARD_MEAN,
+    REWARD_STD,
+    STEP_SECONDS,
+    TOKENS_PER_SECOND,
+    Metric,
+)
+
+
+def show(area: RunArea) -> None:
+    """Reward, held-out success with its interval, speed."""
+    if not area.curves([REWARD_MEAN, HELDOUT_SUCCESS, FITNESS]):
+        st.html(
+            markup.empty(
+                "No points yet.",
+                "The first ones come with the first evaluation, before training starts.",
+            )
+        )
+        return
+    left, right = st.columns(2, gap="medium")
+    with left:
+        panel("Reward", "reward", _reward(area), "Mean over the trajectories of each step")
+    with right:
+        panel(
+            "Held-out success",
+            "heldout",
+            _heldout(area),
+            "Greedy, on fixed tasks never trained on; the band is the 95 % interval",
+        )
+    left, right = st.columns(2, gap="medium")
+    with left:
+        panel("Tokens per second", "speed", _single(area, TOKENS_PER_SECOND, "tokens/s"))
+    with right:
+        panel("Seconds per step", "step_seconds", _single(area, STEP_SECONDS, "s"))
+
+
+def _reward(area: RunArea) -> charts.Drawing:
+    mean, ruler = area.curve(REWARD_MEAN), area.ruler
+    if mean is None:
+        return None
+    figure = charts.figure(ruler.title, REWARD_MEAN.unit, height=290)
+    members = [charts.line_of(mean, ruler, "mean", palette.TEAL)]
+    spread = area.curve(REWARD_STD)
+    if spread:
+        members.append(
+            charts.line_of(spread, ruler, "standard deviation", palette.SERIES[7], dash="dot")
+        )
+    return charts.lines(figure, members)
+
+
+def _heldout(area: RunArea) -> charts.Drawing:
+    success, ruler = area.curve(HELDOUT_SUCCESS), area.ruler
+    if success is None:
+        return None
+    figure = charts.figure(ruler.title, HELDOUT_SUCCESS.unit, height=290, percent=True)
+    low, high = area.curve(HELDOUT_LOW), area.curve(HELDOUT_HIGH)
+    if low and high:
+        bounds = [charts.line_of(curve, ruler, "", palette.SERIES[1]) for curve in (low, high)]
+        charts.band(figure, *bounds)
+    line = charts.line_of(success, ruler, "held-out success", palette.SERIES[1], markers=True)
+    return charts.lines(figure, [line], hover=".1%")
+
+
+def _single(area: RunArea, metric: Metric, unit: str) -> charts.Drawing:
+    curve, ruler = area.curve(metric), area.ruler
+    if curve is None:
+        return None
+    figure = charts.figure(ruler.title, unit, height=220)
+    return charts.lines(figure, [charts.line_of(curve, ruler, metric.name, palette.TEAL)])

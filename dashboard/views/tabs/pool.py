@@ -1,0 +1,90 @@
+"""Pool: where every prompt is, and the ledger that must balance."""
+
+import streamlit as st
+
+from dashboard import charts, markup, palette
+from dashboard.views.area import RunArea, panel
+from dashboard.watch import Curve
+from dashboard.words import number
+from lagoon.metrics import (
+    LEDGER_DROPPED,
+    LEDGER_ISSUED,
+    LEDGER_TRAINED,
+    POOL_GENERATING,
+    POOL_READY,
+    POOL_RESERVED,
+    POOL_TARGET,
+)
+
+PARTS = (
+    (POOL_GENERATING, "generating", palette.SERIES[0]),
+    (POOL_READY, "ready", palette.SERIES[4]),
+    (POOL_RESERVED, "reserved", palette.SERIES[1]),
+)
+
+
+def show(area: RunArea) -> None:
+    """Occupancy over steps and the ledger at the newest step."""
+    if not area.curves([metric for metric, *_ in PARTS] + [LEDGER_ISSUED]):
+        words = "Evolution strategies have no pool: every member plays all its cases at once."
+        is_evolution = area.detail["config"].get("trainer") is None
+        st.html(
+            markup.empty(
+                "No pool here." if is_evolution else "Nothing in the pool yet.",
+                words if is_evolution else "It fills when the generators start.",
+            )
+        )
+        return
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        panel("Occupancy", "pool", _occupancy(area), "Prompts by where they are, at each step")
+    with right, st.container(key="panel_ledger"):
+        st.html(markup.heading("Ledger", "Every prompt issued is somewhere"))
+        st.html(_ledger(area))
+
+
+def _occupancy(area: RunArea) -> charts.Drawing:
+    ruler = area.ruler
+    members = [
+        charts.line_of(curve, ruler, name, color)
+        for metric, name, color in PARTS
+        if (curve := area.curve(metric))
+    ]
+    if not members:
+        return None
+    figure = charts.stacked(members, ruler.title, POOL_READY.unit)
+    target = area.curve(POOL_TARGET)
+    if target:
+        aim = charts.line_of(target, ruler, "target", palette.CORAL, dash="dash")
+        charts.lines(figure, [aim], legend=True)
+    return figure
+
+
+def _ledger(area: RunArea) -> str:
+    issued = _last(area.curve(LEDGER_ISSUED))
+    trained = _last(area.curve(LEDGER_TRAINED))
+    places = [(name, _last(area.curve(metric))) for metric, name, _ in PARTS]
+    dropped = [
+        (f"dropped: {charts.label_text(curve) or 'no reason given'}", _last(curve))
+        for curve in area.curves([LEDGER_DROPPED])
+    ]
+    rows = [("trained", trained), *dropped, *places]
+    total = sum(count for _, count in rows)
+    verdict = (
+        markup.chip("balances", "good")
+        if total == issued
+        else markup.chip(f"off by {number(total - issued)}", "bad")
+    )
+    return markup.table(
+        ("where", "prompts"),
+        [
+            *((name, number(count)) for name, count in rows),
+            ("<b>sum</b>", f"<b>{number(total)}</b>"),
+            (f"<b>issued</b> {verdict}", f"<b>{number(issued)}</b>"),
+        ],
+        numeric=[1],
+    )
+
+
+def _last(curve: Curve | None) -> float:
+    return curve.values[curve.steps[-1]] if curve and curve.values else 0.0

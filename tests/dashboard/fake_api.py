@@ -1,0 +1,208 @@
+"""The API with canned answers, behind ``httpx.MockTransport`` or a local server."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+from pydantic import ValidationError
+
+from lagoon.config import RunConfig
+from lagoon.problems import field_problems
+from tests.dashboard import canned
+
+Json = dict[str, Any]
+TOKEN = "lgt_test"
+PASSWORD = "open water"
+
+
+class FakeApi:
+    """An account's view of the API. ``runs`` may be changed between requests."""
+
+    def __init__(self, runs: list[Json] | None = None, *, stale: bool = False) -> None:
+        some = runs is None
+        self.runs = {run["id"]: run for run in (all_runs() if runs is None else runs)}
+        self.experiments = {"e1demo": canned.experiment()} if some or runs else {}
+        self.presets = canned.presets()
+        self.stale = stale
+        self.is_signed_in = True
+        self.is_database_down = False
+        self.is_down = False
+        self.requests: list[httpx.Request] = []
+        self.created: dict[str, Json] = {}
+
+    def transport(self) -> httpx.MockTransport:
+        """For an ``httpx.Client``."""
+        return httpx.MockTransport(self.answer)
+
+    def client(self, base_url: str = "http://api.test") -> httpx.Client:
+        """A client that talks to this object."""
+        return httpx.Client(transport=self.transport(), base_url=base_url)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        """Route one request."""
+        self.requests.append(request)
+        if self.is_down:
+            raise httpx.ConnectError("refused", request=request)
+        path = request.url.path
+        if path == "/readyz":
+            return self._readiness()
+        if self.is_database_down:
+            return _problem(503, "The database does not answer", "Try again in a moment.")
+        if not self._may(request, path):
+            return _problem(401, "Not signed in", "Sign in first.")
+        for method, pattern, handle in self._routes():
+            found = re.fullmatch(f"/api/v1{pattern}", path)
+            if found and method == request.method:
+                return handle(request, *found.groups())
+        return _problem(404, "Not found", f"There is no {path}.")
+
+    def _may(self, request: httpx.Request, path: str) -> bool:
+        if path == "/api/v1/session/tickets":
+            return True
+        given = request.headers.get("Authorization", "") == f"Bearer {TOKEN}"
+        return given and self.is_signed_in
+
+    def _routes(self) -> list[tuple[str, str, Callable[..., httpx.Response]]]:
+        return [
+            ("GET", "/me", lambda r: _ok({"id": "u1", "username": "admin", "role": "admin"})),
+            ("POST", "/session/tickets", self._ticket),
+            ("DELETE", "/session", self._sign_out),
+            ("GET", "/schemas/run-config", lambda r: _ok(RunConfig.model_json_schema())),
+            ("GET", "/catalogue", lambda r: _ok(canned.catalogue())),
+            ("GET", "/presets", lambda r: _ok({"items": self.presets, "next": None})),
+            ("POST", "/runs/validate", self._validate),
+            ("GET", "/experiments", lambda r: _items(list(self.experiments.values()))),
+            ("POST", "/experiments", self._create_experiment),
+            ("GET", r"/experiments/(\w+)", self._experiment),
+            ("PATCH", r"/experiments/(\w+)", self._change_experiment),
+            ("GET", "/runs", self._list),
+            ("POST", "/runs", self._create),
+            ("GET", r"/runs/(\w+)", self._run),
+            ("POST", r"/runs/(\w+)/stop", self._stop),
+            ("GET", r"/runs/(\w+)/metrics", self._metrics),
+            ("GET", r"/runs/(\w+)/histograms", self._histogram),
+            ("GET", r"/runs/(\w+)/trajectories", self._trajectories),
+            ("GET", r"/runs/(\w+)/log", self._log),
+            ("GET", r"/runs/(\w+)/events", lambda r, i: _items(canned.events(self.runs[i]))),
+        ]
+
+    def _ticket(self, request: httpx.Request) -> httpx.Response:
+        if json.loads(request.content)["password"] != PASSWORD:
+            return _problem(401, "Wrong name or password", "")
+        return _ok({"ticket": "one-time"})
+
+    def _sign_out(self, request: httpx.Request) -> httpx.Response:
+        self.is_signed_in = False
+        return httpx.Response(204)
+
+    def _validate(self, request: httpx.Request) -> httpx.Response:
+        return self._checked(json.loads(request.content)["config"], lambda c: _ok({"config": c}))
+
+    def _checked(self, config: Json, go_on: Callable[[Json], httpx.Response]) -> httpx.Response:
+        try:
+            return go_on(RunConfig.model_validate(config).model_dump(mode="json"))
+        except ValidationError as error:
+            errors = [
+                {"fields": list(p.fields), "message": p.message, "hint": p.hint}
+                for p in field_problems(error, RunConfig)
+            ]
+            return _problem(422, "The configuration cannot run", "", errors)
+
+    def _create(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        key = request.headers["Idempotency-Key"]
+
+        def make(config: Json) -> httpx.Response:
+            if key not in self.created:
+                number = len(self.created) + 1
+                made = canned.run(f"rnew{number}", body["name"], "starting", config)
+                self.created[key] = self.runs[made["id"]] = made
+            return httpx.Response(201, json=self.created[key])
+
+        return self._checked(body["config"], make)
+
+    def _create_experiment(self, request: httpx.Request) -> httpx.Response:
+        made = {**canned.experiment(), **json.loads(request.content), "id": "e2new", "num_runs": 0}
+        self.experiments["e2new"] = made
+        return httpx.Response(201, json=made)
+
+    def _experiment(self, request: httpx.Request, key: str) -> httpx.Response:
+        found = self.experiments.get(key)
+        return _ok(found) if found else _problem(404, "No such experiment", "")
+
+    def _change_experiment(self, request: httpx.Request, key: str) -> httpx.Response:
+        self.experiments[key].update(json.loads(request.content))
+        return _ok(self.experiments[key])
+
+    def _list(self, request: httpx.Request) -> httpx.Response:
+        wanted = request.url.params.get("experiment_id")
+        found = [r for r in self.runs.values() if wanted in (None, r["experiment_id"])]
+        return _items(sorted(found, key=lambda r: r["created_at"], reverse=True))
+
+    def _run(self, request: httpx.Request, key: str) -> httpx.Response:
+        found = self.runs.get(key)
+        if found is None:
+            return _problem(404, "No such run", "")
+        etag = f'"{found["cursor"]}-{found["status"]}"'
+        if request.headers.get("If-None-Match") == etag:
+            return httpx.Response(304)
+        return httpx.Response(200, json=found, headers={"ETag": etag})
+
+    def _stop(self, request: httpx.Request, key: str) -> httpx.Response:
+        run = self.runs[key]
+        run.update(status="stopping", stop_requested_by="admin", cursor=run["cursor"] + 1)
+        return httpx.Response(202, json=run)
+
+    def _metrics(self, request: httpx.Request, key: str) -> httpx.Response:
+        names = set(request.url.params.get_list("name"))
+        found = [series for series in canned.series_of(key) if series["name"] in names]
+        if request.url.params.get("after"):
+            found = []
+        return _ok({"cursor": str(self.runs[key]["cursor"]), "series": found})
+
+    def _histogram(self, request: httpx.Request, key: str) -> httpx.Response:
+        return _ok(canned.histogram(key, request.url.params["name"], stale=self.stale))
+
+    def _trajectories(self, request: httpx.Request, key: str) -> httpx.Response:
+        split = request.url.params.get("split")
+        found = canned.trajectories() if canned.series_of(key) else []
+        return _items([t for t in found if split in (None, t["split"])])
+
+    def _log(self, request: httpx.Request, key: str) -> httpx.Response:
+        after = int(request.url.params.get("after", 0))
+        lines = [line for line in canned.log_lines(key) if line["n"] > after]
+        return _ok({"items": lines, "next_after": lines[-1]["n"] if lines else after})
+
+    def _readiness(self) -> httpx.Response:
+        ok = {"ok": True, "detail": None}
+        checks = {"postgres": ok, "broker": ok, "ray": ok, "worker": ok}
+        if self.is_database_down:
+            checks["postgres"] = {"ok": False, "detail": "connection refused"}
+        status = 503 if self.is_database_down else 200
+        return httpx.Response(status, json={"status": "degraded", "checks": checks})
+
+
+def all_runs() -> list[Json]:
+    """A run in every state."""
+    makers = (
+        canned.running, canned.finished, canned.queued, canned.failed, canned.not_a_number,
+    )  # fmt: skip
+    return [make() for make in makers]
+
+
+def _ok(body: Any) -> httpx.Response:
+    return httpx.Response(200, json=body)
+
+
+def _items(items: list[Json]) -> httpx.Response:
+    return _ok({"items": items, "next": None})
+
+
+def _problem(
+    status: int, title: str, detail: str, errors: list[Json] | None = None
+) -> httpx.Response:
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail,
+            "instance": "/", "request_id": "q1", "errors": errors or []}  # fmt: skip
+    return httpx.Response(status, json=body, headers={"Content-Type": "application/problem+json"})
