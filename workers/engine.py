@@ -1,0 +1,286 @@
+"""A vLLM engine as the rollout sees it: samples tokens, takes new weights while it samples.
+
+::
+
+    sample ─▶ AsyncLLM ─▶ engine process ─▶ tokens, log-probabilities, version spans
+    publish / perturb / restore / update ─▶ pause, keeping requests and clearing the cache
+                                            ─▶ load ─▶ label ─▶ resume
+
+Behavior log-probabilities are those of the distribution that was sampled from: vLLM's "processed"
+mode, which divides by the temperature first. A greedy token (temperature 0) reports its
+log-probability at temperature 1. There is no per-request seed: it kills the engine on CPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lagoon.config import RunConfig
+from lagoon.evolution import NoiseKey
+from workers.checkpoint import save_checkpoint, weights_beside
+from workers.payload import Weights, write_payload
+from workers.rollout import Sampled
+
+if TYPE_CHECKING:
+    from vllm import AsyncEngineArgs
+    from vllm.outputs import CompletionOutput
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+GIB = 2**30
+PREFILL_TOKENS = 8192
+"""Prompt tokens that one engine step may take in."""
+
+
+class EngineFailed(RuntimeError):
+    """The engine process is gone or holds unknown weights: nothing sampled after is trustworthy."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What an engine needs to know of its run."""
+
+    dtype: str
+    max_length_tokens: int
+    max_concurrent: int
+    """Requests in one batch of the engine."""
+    kv_cache_gib: float
+    threads: int
+    seed: int
+    keep_master: bool
+    """Keep a float32 master of the weights in the engine process, for evolution strategies."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReport:
+    """What an ES update did, as the engine that applied it saw it."""
+
+    checksum: str
+    """SHA-256 of the master: equal on every engine that applied the same updates."""
+    update_norm: float
+    drift_norm: float
+    """Distance of the master from the model folder."""
+    num_parameters: int
+
+
+def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSettings:
+    """The settings of generator ``index`` of a run."""
+    rollout = config.rollout
+    return EngineSettings(
+        dtype=config.model.dtype,
+        max_length_tokens=config.model.max_length_tokens,
+        max_concurrent=-(-rollout.max_concurrent // rollout.num_generators),
+        kv_cache_gib=rollout.kv_cache_gib,
+        threads=threads,
+        # Engines of one run must not draw the same numbers.
+        seed=(config.seed + index * 1_000_003) % 2**31,
+        keep_master=config.method.family == "evolution",
+    )
+
+
+class VLLMEngine:
+    """A vLLM engine in a process of its own. Made by ``start`` inside a running event loop."""
+
+    def __init__(self, engine: AsyncLLM, model_folder: Path, settings: EngineSettings) -> None:
+        from vllm import SamplingParams, TokensPrompt  # noqa: PLC0415  vLLM reads its environment on import
+        from vllm.distributed.weight_transfer.base import (  # noqa: PLC0415  likewise
+            WeightTransferUpdateRequest,
+        )
+        from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415  likewise
+
+        self._engine = engine
+        self._model_folder = model_folder
+        self._settings = settings
+        self._sampling_params, self._prompt = SamplingParams, TokensPrompt
+        self._update_request = WeightTransferUpdateRequest
+        self._final_only = RequestOutputKind.FINAL_ONLY
+        self._numbers = itertools.count()
+        self._changing_weights = asyncio.Lock()
+        self._failure: EngineFailed | None = None
+
+    @classmethod
+    async def start(cls, model_folder: Path, settings: EngineSettings) -> VLLMEngine:
+        """Start the engine process with the weights of ``model_folder``, as version 0."""
+        os.environ.update(_environment(settings.threads))
+        from vllm.distributed.weight_transfer.base import (  # noqa: PLC0415  after the environment
+            WeightTransferInitRequest,
+        )
+        from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415  after the environment
+
+        engine = AsyncLLM.from_engine_args(_engine_args(model_folder, settings))
+        await engine.init_weight_transfer_engine(
+            WeightTransferInitRequest(
+                {"model_folder": str(model_folder), "keep_master": settings.keep_master}
+            )
+        )
+        await engine.update_weight_version("0")
+        return cls(engine, model_folder, settings)
+
+    async def sample(
+        self,
+        token_ids: list[int],
+        *,
+        max_tokens: int,
+        temperature: float,
+        stop_token_ids: list[int],
+    ) -> Sampled:
+        """Continue ``token_ids`` until a stop token, which is kept, or ``max_tokens``.
+
+        Raises ``EngineFailed`` when the engine process has died.
+        """
+        self.check()
+        params = self._sampling_params(
+            temperature=temperature,
+            max_tokens=max_tokens,
+            stop_token_ids=stop_token_ids,
+            ignore_eos=True,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=self._final_only,
+            skip_clone=True,
+        )
+        prompt = self._prompt(prompt_token_ids=token_ids)
+        try:
+            async for output in self._engine.generate(prompt, params, str(next(self._numbers))):
+                return _sampled(output.outputs[0])
+        except Exception:
+            self.check()
+            raise
+        raise EngineFailed("the engine ended a request without an answer")
+
+    def check(self) -> None:
+        """Raise ``EngineFailed`` when the engine can no longer be used."""
+        if self._failure is None and self._engine.errored:
+            self._failure = EngineFailed(
+                "the vLLM engine process died; its episodes in flight are lost, earlier results "
+                "and checkpoints are not; the reason is in the generator's log"
+            )
+        if self._failure is not None:
+            raise self._failure
+
+    async def publish(self, version: int, weights: Weights) -> str:
+        """Load the trainer's weights as ``version``; requests in flight continue with them.
+
+        Returns the checksum of what the engine process received (``workers.payload.checksum``).
+        """
+        path = await asyncio.to_thread(write_payload, weights)
+        try:
+            await self._load({"kind": "weights", "path": str(path)}, version)
+        finally:
+            path.unlink(missing_ok=True)
+        return str(await self._ask("lagoon_checksum"))
+
+    async def perturb(self, seed: int, sigma: float, noise: NoiseKey) -> None:
+        """Load ``master + sigma * noise(seed)``; the version stays that of the master."""
+        await self._load({"kind": "perturb", "seed": seed, "sigma": sigma, "noise": noise}, None)
+
+    async def restore(self) -> None:
+        """Load the master."""
+        await self._load({"kind": "restore"}, None)
+
+    async def update(
+        self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: NoiseKey
+    ) -> UpdateReport:
+        """Add ``sum coefficient * noise(seed)`` to the master and load it as ``version``."""
+        members = {"seeds": list(seeds), "coefficients": list(coefficients)}
+        await self._load({"kind": "update", "noise": noise, **members}, version)
+        return UpdateReport(*await self._ask("lagoon_update_report"))
+
+    async def save(self, folder: Path) -> None:
+        """Write the master as a Hugging Face folder."""
+        weights = weights_beside(folder)
+        await self._ask("lagoon_save_master", str(weights))
+        await asyncio.to_thread(save_checkpoint, folder, self._model_folder, "float32", weights)
+
+    def shutdown(self) -> None:
+        """End the engine process."""
+        self._engine.shutdown()
+
+    async def _load(self, change: dict[str, Any], version: int | None) -> None:
+        """Change the weights between two engine steps, and label what is sampled after.
+
+        The cache is cleared: its keys and values belong to the weights before. A change that
+        fails half-way leaves the engine paused and unusable.
+        """
+        self.check()
+        async with self._changing_weights:
+            engine = self._engine
+            try:
+                # AsyncLLM.pause_generation is this call and a sleep of 20 ms that a change of
+                # weights does not need.
+                await engine.engine_core.pause_scheduler_async(mode="keep", clear_cache=True)
+                await engine.start_weight_update()
+                await engine.update_weights(self._update_request(update_info=change))
+                await engine.finish_weight_update(None if version is None else str(version))
+                await engine.resume_generation()
+                is_paused = await engine.is_paused()
+            except Exception as error:
+                self._failure = EngineFailed(f"loading weights into the engine failed: {error}")
+                raise self._failure from error
+        if is_paused:
+            self._failure = EngineFailed("the engine did not resume after loading weights")
+            raise self._failure
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        self.check()
+        return (await self._engine.collective_rpc(method, args=args))[0]
+
+
+def _sampled(output: CompletionOutput) -> Sampled:
+    """What the engine answered, as the rollout keeps it."""
+    versions: list[int | None] = [None] * len(output.token_ids)
+    for span in output.weight_versions or []:
+        versions[span.start : span.end] = [int(span.version)] * (span.end - span.start)
+    return Sampled(
+        token_ids=list(output.token_ids),
+        logprobs=list(output.logprobs.logprobs),
+        versions=versions,
+        finish="length" if output.finish_reason == "length" else "stop",
+    )
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """What vLLM and torch read from the environment when they are imported."""
+    return {
+        "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
+        "OMP_NUM_THREADS": str(threads),
+        # The sampler compiles one small function on first use: 15 s and a C++ compiler, for nothing.
+        "TORCHDYNAMO_DISABLE": "1",
+        # The worker lives in the engine's process: one start less, no queue between them. The name
+        # is vLLM's; AsyncLLM has its engine process either way.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        # Several engines and a trainer share the cores; pinning would stack them on the same ones.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+
+
+def _engine_args(model_folder: Path, settings: EngineSettings) -> AsyncEngineArgs:
+    from vllm import AsyncEngineArgs  # noqa: PLC0415  vLLM reads its environment on import
+    from vllm.config import WeightTransferConfig  # noqa: PLC0415  likewise
+
+    return AsyncEngineArgs(
+        model=str(model_folder),
+        dtype=settings.dtype,
+        max_model_len=settings.max_length_tokens,
+        max_num_seqs=settings.max_concurrent,
+        max_num_batched_tokens=max(PREFILL_TOKENS, settings.max_length_tokens),
+        kv_cache_memory_bytes=int(settings.kv_cache_gib * GIB),
+        enable_prefix_caching=True,
+        enforce_eager=True,
+        logprobs_mode="processed_logprobs",
+        seed=settings.seed,
+        # Token ids in, token ids out: the engine needs neither a tokenizer nor its defaults.
+        skip_tokenizer_init=True,
+        generation_config="vllm",
+        disable_log_stats=True,
+        weight_transfer_config=WeightTransferConfig(backend="lagoon"),
+        worker_extension_cls="workers.weight_transfer.LagoonWorker",
+    )
