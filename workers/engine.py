@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from lagoon.config import RunConfig
 from lagoon.evolution import NoiseKey
 from workers.checkpoint import save_checkpoint, weights_beside
+from workers.generators import UpdateReport
 from workers.payload import Weights, write_payload
 from workers.rollout import Sampled
 
@@ -54,18 +55,6 @@ class EngineSettings:
     seed: int
     keep_master: bool
     """Keep a float32 master of the weights in the engine process, for evolution strategies."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateReport:
-    """What an ES update did, as the engine that applied it saw it."""
-
-    checksum: str
-    """SHA-256 of the master: equal on every engine that applied the same updates."""
-    update_norm: float
-    drift_norm: float
-    """Distance of the master from the model folder."""
-    num_parameters: int
 
 
 def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSettings:
@@ -250,7 +239,7 @@ def _environment(threads: int) -> dict[str, str]:
     return {
         "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
         "OMP_NUM_THREADS": str(threads),
-        # The sampler compiles one small function on first use: 15 s and a C++ compiler, for nothing.
+        # The sampler would compile one small function: 15 s and a C++ compiler, for nothing.
         "TORCHDYNAMO_DISABLE": "1",
         # The worker lives in the engine's process: one start less, no queue between them. The name
         # is vLLM's; AsyncLLM has its engine process either way.

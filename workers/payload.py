@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import serialize_file
+from safetensors import TensorSpec, serialize_file
 
 Weights = Mapping[str, NDArray[Any]]
 
@@ -42,19 +42,23 @@ def write_payload(weights: Weights, folder: Path = SHARED_MEMORY) -> Path:
 
     Raises ``TypeError`` for an array that is not a floating-point weight.
     """
-    tensors = {}
-    for name, array in weights.items():
-        if array.dtype.name not in WIRE_DTYPES:
-            raise TypeError(f"weight {name} is {array.dtype.name}, which is no weight format")
-        tensors[name] = {
-            "dtype": WIRE_DTYPES[array.dtype.name],
-            "shape": list(array.shape),
-            "data": bytes(_bytes(array)),
-        }
+    arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
     path = folder / f"lagoon-weights-{secrets.token_hex(8)}.safetensors"
-    serialize_file(tensors, str(path))
+    serialize_file({name: _tensor(name, array) for name, array in arrays.items()}, str(path))
     return path
 
 
+def _tensor(name: str, array: NDArray[Any]) -> TensorSpec:
+    """Points at the array's memory, which must outlive the description."""
+    if array.dtype.name not in WIRE_DTYPES:
+        raise TypeError(f"weight {name} is {array.dtype.name}, which is no weight format")
+    return TensorSpec(
+        dtype=WIRE_DTYPES[array.dtype.name],
+        shape=array.shape,
+        data_ptr=array.ctypes.data,
+        data_len=array.nbytes,
+    )
+
+
 def _bytes(array: NDArray[Any]) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -12,6 +12,7 @@ this process: a member costs a seed on the wire, not a model.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
@@ -38,9 +40,13 @@ from workers.perturbation import add_update_, perturbed, sum_of_squares
 
 BACKEND = "lagoon"
 
+# At each reload it warns of every layer that has no tensor of its own in the checkpoint (rotary
+# tables, a tied head). A checkpoint that lacks a tensor is refused by name below.
+logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
+
 
 @dataclass
-class InitInfo(WeightTransferInitInfo):
+class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is untyped here
     """Where the engine's weights come from, and whether to keep a float32 master of them."""
 
     model_folder: str
@@ -48,7 +54,7 @@ class InitInfo(WeightTransferInitInfo):
 
 
 @dataclass
-class UpdateInfo(WeightTransferUpdateInfo):
+class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]  # likewise
     """One change of the engine's weights; only the fields of its kind are read."""
 
     kind: Literal["weights", "perturb", "restore", "update"]
@@ -84,8 +90,16 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):  #
         initialize_layerwise_reload(self.model)
 
     def finish_weight_update(self) -> None:
-        """Repack what was loaded."""
+        """Repack what was loaded, and the head that is tied to it.
+
+        On CPU a tied head holds a packed copy of the embedding. No tensor of the checkpoint is
+        called like it, so the reload leaves it as it was: it would answer with the old weights.
+        """
         finalize_layerwise_reload(self.model, self.model_config)
+        if self.is_tied:
+            for module in self.model.modules():
+                if isinstance(module, ParallelLMHead):
+                    module.quant_method.process_weights_after_loading(module)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Apply one update, without the accelerator barrier of the base class on a CPU."""
@@ -165,7 +179,7 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):  #
 
 def _checksum(weights: Mapping[str, Tensor]) -> str:
     return checksum_of(
-        (name, memoryview(weights[name].contiguous().reshape(-1).view(torch.uint8).numpy()))
+        (name, weights[name].contiguous().reshape(-1).view(torch.uint8).numpy().data)
         for name in sorted(weights)
     )
 

@@ -1,0 +1,90 @@
+"""Episodes in flight on one generator.
+
+::
+
+    submit ─▶ waiting for a place ─▶ playing (at most ``max_concurrent``) ─▶ finished ─▶ collect
+                                        │ the environment raised ─▶ EpisodeFailure ──────┘
+                                        │ the engine failed ─▶ collect raises
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Iterable
+
+from lagoon.trajectory import Trajectory
+from workers.rollout import EpisodeFailure, EpisodeRequest
+
+CHECK_SECONDS = 1.0
+"""How often a waiting ``collect`` looks whether the engine is alive: episodes that wait for a tool
+would not notice."""
+
+
+class Episodes:
+    """Plays episodes side by side and hands out the finished ones in batches."""
+
+    def __init__(
+        self,
+        play: Callable[[EpisodeRequest], Awaitable[Trajectory]],
+        check: Callable[[], None],
+        fatal: type[Exception],
+        max_concurrent: int,
+    ) -> None:
+        self._play = play
+        self._check = check
+        self._fatal = fatal
+        self._places = asyncio.Semaphore(max_concurrent)
+        self._playing: set[asyncio.Task[None]] = set()
+        self._finished: list[Trajectory | EpisodeFailure] = []
+        self._failure: Exception | None = None
+        self._changed = asyncio.Event()
+
+    def submit(self, requests: Iterable[EpisodeRequest]) -> None:
+        """Start episodes as soon as there is a place for them, in this order."""
+        for request in requests:
+            task = asyncio.create_task(self._play_one(request))
+            self._playing.add(task)
+            task.add_done_callback(self._playing.discard)
+
+    async def collect(self) -> list[Trajectory | EpisodeFailure]:
+        """Wait for at least one finished episode, and return all finished ones.
+
+        Returns an empty list after ``cancel``. Raises what made the engine unusable, within
+        seconds, whatever the episodes are waiting for.
+        """
+        while not self._changed.is_set():
+            self._check()
+            try:
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+        if self._failure is not None:
+            raise self._failure
+        self._changed.clear()
+        finished, self._finished = self._finished, []
+        return finished
+
+    async def cancel(self) -> None:
+        """Drop every episode in flight, and the finished ones that nobody collected."""
+        playing = list(self._playing)
+        for task in playing:
+            task.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
+        self._finished.clear()
+        self._changed.set()
+
+    async def _play_one(self, request: EpisodeRequest) -> None:
+        try:
+            async with self._places:
+                trajectory = await self._play(request)
+            self._finished.append(trajectory)
+        except self._fatal as error:
+            self._failure = error
+        except Exception as error:  # an environment's bug must reach the driver, not end the task
+            message = f"{type(error).__name__}: {error}"
+            self._finished.append(
+                EpisodeFailure(request.trajectory_id, message, traceback.format_exc())
+            )
+        self._changed.set()

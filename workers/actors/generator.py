@@ -1,0 +1,104 @@
+"""The generator: a vLLM engine, and the episodes that are played on it.
+
+A plain class that a test can use without Ray; the driver wraps it as an async actor.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from lagoon.config import RunConfig
+from lagoon.evolution import NoiseKey
+from lagoon.trajectory import Split, Trajectory
+from workers.actors.episodes import Episodes
+from workers.chat import Chat
+from workers.engine import EngineFailed, VLLMEngine, engine_settings
+from workers.environments import make_environment
+from workers.environments.base import Environment
+from workers.generators import UpdateReport
+from workers.payload import Weights
+from workers.rollout import EpisodeFailure, EpisodeLimits, EpisodeRequest, play
+
+logger = logging.getLogger(__name__)
+
+
+class GeneratorActor:
+    """Plays episodes with the newest weights it was given."""
+
+    def __init__(
+        self,
+        model_folder: str,
+        config: dict[str, Any],
+        threads: int,
+        index: int = 0,
+        environments: Callable[[Any, Split, int], Environment] = make_environment,
+    ) -> None:
+        self._model_folder = Path(model_folder)
+        self._config = RunConfig.model_validate(config)
+        self._settings = engine_settings(self._config, threads=threads, index=index)
+        self._environments = environments
+        environment = self._config.environment
+        self._limits = EpisodeLimits(
+            max_turns=environment.max_turns,
+            max_tokens_per_turn=environment.max_tokens_per_turn,
+            max_length_tokens=self._config.model.max_length_tokens,
+        )
+
+    async def ready(self) -> None:
+        """Load the tokenizer and start the engine; raises what went wrong."""
+        started = time.monotonic()
+        tokenizer = AutoTokenizer.from_pretrained(self._model_folder, local_files_only=True)
+        self._chat = Chat(tokenizer)
+        self._engine = await VLLMEngine.start(self._model_folder, self._settings)
+        self._episodes = Episodes(
+            self._play, self._engine.check, EngineFailed, self._settings.max_concurrent
+        )
+        logger.info("engine ready after %.1f s", time.monotonic() - started)
+
+    async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
+        """Start episodes."""
+        self._episodes.submit(requests)
+
+    async def collect(self) -> list[Trajectory | EpisodeFailure]:
+        """Wait for at least one finished episode, and return all finished ones."""
+        return await self._episodes.collect()
+
+    async def cancel(self) -> None:
+        """Drop the episodes in flight."""
+        await self._episodes.cancel()
+
+    async def publish(self, version: int, weights: Weights) -> str:
+        """Load published weights; returns the checksum of what the engine received."""
+        return await self._engine.publish(version, weights)
+
+    async def perturb(self, seed: int, sigma: float, noise: NoiseKey) -> None:
+        """Load the master weights plus noise."""
+        await self._engine.perturb(seed, sigma, noise)
+
+    async def restore(self) -> None:
+        """Load the master weights."""
+        await self._engine.restore()
+
+    async def update(
+        self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: NoiseKey
+    ) -> UpdateReport:
+        """Add a weighted sum of noise to the master weights and load them as ``version``."""
+        return await self._engine.update(version, seeds, coefficients, noise)
+
+    async def save(self, folder: str) -> None:
+        """Write the master weights as a Hugging Face folder."""
+        await self._engine.save(Path(folder))
+
+    def shutdown(self) -> None:
+        """End the engine process."""
+        self._engine.shutdown()
+
+    async def _play(self, request: EpisodeRequest) -> Trajectory:
+        environment = self._environments(self._config.environment, request.split, request.index)
+        return await play(request, self._engine, self._chat, environment, self._limits, time.time)
