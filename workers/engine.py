@@ -75,7 +75,13 @@ def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSet
 class VLLMEngine:
     """A vLLM engine in a process of its own. Made by ``start`` inside a running event loop."""
 
-    def __init__(self, engine: AsyncLLM, model_folder: Path, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        engine: AsyncLLM,
+        model_folder: Path,
+        settings: EngineSettings,
+        shapes: dict[str, list[int]],
+    ) -> None:
         from vllm import SamplingParams, TokensPrompt  # noqa: PLC0415  vLLM reads its environment on import
         from vllm.distributed.weight_transfer.base import (  # noqa: PLC0415  likewise
             WeightTransferUpdateRequest,
@@ -84,7 +90,7 @@ class VLLMEngine:
 
         self._engine = engine
         self._model_folder = model_folder
-        self._settings = settings
+        self._shapes = shapes
         self._sampling_params, self._prompt = SamplingParams, TokensPrompt
         self._update_request = WeightTransferUpdateRequest
         self._final_only = RequestOutputKind.FINAL_ONLY
@@ -108,7 +114,8 @@ class VLLMEngine:
             )
         )
         await engine.update_weight_version("0")
-        return cls(engine, model_folder, settings)
+        (shapes,) = await engine.collective_rpc("lagoon_shapes")
+        return cls(engine, model_folder, settings, shapes)
 
     async def sample(
         self,
@@ -157,7 +164,9 @@ class VLLMEngine:
         """Load the trainer's weights as ``version``; requests in flight continue with them.
 
         Returns the checksum of what the engine process received (``workers.payload.checksum``).
+        Raises ``ValueError``, with the engine untouched, for weights of another model.
         """
+        self._refuse_strangers(weights)
         path = await asyncio.to_thread(write_payload, weights)
         try:
             await self._load({"kind": "weights", "path": str(path)}, version)
@@ -190,6 +199,20 @@ class VLLMEngine:
     def shutdown(self) -> None:
         """End the engine process."""
         self._engine.shutdown()
+
+    def _refuse_strangers(self, weights: Weights) -> None:
+        """A missing tensor would leave a layer with its old weights, without a word from vLLM."""
+        shapes = {name: list(array.shape) for name, array in weights.items()}
+        wrong = sorted(
+            name
+            for name in shapes.keys() | self._shapes.keys()
+            if shapes.get(name) != self._shapes.get(name)
+        )
+        if wrong:
+            raise ValueError(
+                f"the published weights do not fit the engine's model: {len(wrong)} tensors "
+                f"differ in name or shape, first {wrong[0]}; the engine keeps its weights"
+            )
 
     async def _load(self, change: dict[str, Any], version: int | None) -> None:
         """Change the weights between two engine steps, and label what is sampled after.
