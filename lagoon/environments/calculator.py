@@ -1,8 +1,10 @@
 """Parameters of the calculator environment."""
 
+from __future__ import annotations
+
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lagoon.environments.base import EnvironmentConfig
 
@@ -10,8 +12,8 @@ from lagoon.environments.base import EnvironmentConfig
 class Calculator(EnvironmentConfig):
     """Evaluate an arithmetic expression, one tool call at a time.
 
-    The model writes a call, a calculator answers after a real, heavy-tailed wait, and only the
-    final answer is rewarded.
+    The model writes a call (``calc:7*2``), a calculator answers after a real, heavy-tailed wait,
+    and only the final answer (``answer:14``) is rewarded.
     """
 
     title = "Calculator with a slow tool"
@@ -26,7 +28,18 @@ class Calculator(EnvironmentConfig):
     """Mean of the tool's lognormal waiting time; 0 answers at once."""
     wait_sigma: float = Field(1.0, ge=0, le=3)
     """Spread of the waiting time's logarithm: the weight of its tail."""
+    instruction: str = ""
+    """System message that explains the task; the tiny model was taught without one."""
     max_turns: int = Field(5, ge=1, le=64)
-    """Model turns after which an episode is cut."""
+    """Model turns after which an episode is cut; a solution takes one more than the operations."""
     max_tokens_per_turn: int = Field(12, ge=1, le=256)
     """Sampled tokens after which a turn is cut."""
+
+    @model_validator(mode="after")
+    def _is_solvable(self) -> Calculator:
+        if self.max_turns <= self.num_operations:
+            raise ValueError(
+                f"max_turns {self.max_turns} is too short for num_operations "
+                f"{self.num_operations}: a solution takes one turn more than operations"
+            )
+        return self

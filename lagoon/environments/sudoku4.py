@@ -1,8 +1,10 @@
 """Parameters of the 4x4 Sudoku environment."""
 
+from __future__ import annotations
+
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lagoon.environments.base import EnvironmentConfig
 
@@ -10,7 +12,8 @@ from lagoon.environments.base import EnvironmentConfig
 class Sudoku4(EnvironmentConfig):
     """Fill a 4x4 Sudoku, one cell per turn; the reward comes only with the last cell.
 
-    The horizon is the number of blanks.
+    Blanks show their letter, and a move is a letter and a digit (``f3``). The horizon is the
+    number of blanks: a move that breaks the rules ends the episode, as none could mend it.
     """
 
     title = "Sudoku 4x4"
@@ -19,7 +22,17 @@ class Sudoku4(EnvironmentConfig):
 
     num_blanks: int = Field(6, ge=1, le=12)
     """Empty cells of a puzzle: the horizon of an episode."""
+    instruction: str = ""
+    """System message that explains the task; the tiny model was taught without one."""
     max_turns: int = Field(12, ge=1, le=64)
-    """Model turns after which an episode is cut; it also ends after as many turns as blanks."""
+    """Model turns after which an episode is cut; a solution takes as many as there are blanks."""
     max_tokens_per_turn: int = Field(4, ge=1, le=64)
     """Sampled tokens after which a turn is cut."""
+
+    @model_validator(mode="after")
+    def _is_solvable(self) -> Sudoku4:
+        if self.max_turns < self.num_blanks:
+            raise ValueError(
+                f"max_turns {self.max_turns} is too short for num_blanks {self.num_blanks}"
+            )
+        return self

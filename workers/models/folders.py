@@ -1,0 +1,131 @@
+"""Find, build and check model folders in Hugging Face format."""
+
+import fcntl
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
+
+from lagoon.models import MODELS, known_model
+from workers.models.smollm2 import SMOLLM2, MissingWeights, build_smollm2
+from workers.models.smollm2 import fingerprint as smollm2_fingerprint
+from workers.models.teaching import Progress
+from workers.models.tiny import Recipe, build_tiny
+
+Builder = Callable[[Path, Progress], dict[str, Any]]
+REPORT = "build.json"
+"""The file in a built model's folder that says how it was built and what it can do."""
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+REQUIRED = {
+    "configuration": ("config.json",),
+    "tokenizer": ("tokenizer.json", "tokenizer.model", "vocab.json"),
+    "weights": ("*.safetensors", "pytorch_model*.bin"),
+}
+"""What a model folder holds, and the files that may hold it."""
+
+
+class ModelError(ValueError):
+    """A model that cannot be used, in one sentence."""
+
+
+def model_folder(path: str, home: Path, progress: Progress = lambda line: None) -> Path:
+    """The folder of the model that a run's ``model.path`` names.
+
+    Built-in models are built when they are missing; a local folder is checked. A name that is
+    neither is returned as it is, for the hub. Raises ``ModelError``.
+    """
+    if known_model(path):
+        return build(path, home, progress)
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        check_folder(folder)
+        return folder.resolve()
+    if HUB_ID.fullmatch(path):
+        return _from_hub(path)
+    names = ", ".join(model.name for model in MODELS)
+    raise ModelError(f"model {path!r} is neither a folder nor a built-in model ({names})")
+
+
+def check_folder(folder: Path) -> None:
+    """Make sure that ``folder`` holds a configuration, a tokenizer and weights.
+
+    Raises ``ModelError`` with the first that is missing.
+    """
+    for what, names in REQUIRED.items():
+        if not any(any(folder.glob(name)) for name in names):
+            raise ModelError(
+                f"model folder {folder} has no {what} (looked for {' or '.join(names)})"
+            )
+
+
+def build(name: str, home: Path, progress: Progress = lambda line: None) -> Path:
+    """The folder of a built-in model under ``home/models/NAME``, built when it is missing.
+
+    Folders are named by what made them, so that a changed recipe builds anew; only one process
+    builds at a time, and an interrupted build leaves nothing behind. Raises ``ModelError``.
+    """
+    try:
+        builder, fingerprint = _recipe(name)
+    except MissingWeights as error:
+        raise ModelError(str(error)) from error
+    shelf = home / "models" / name
+    folder = shelf / fingerprint
+    if folder.is_dir():
+        return folder
+    shelf.mkdir(parents=True, exist_ok=True)
+    with _locked(shelf / ".lock"):
+        if not folder.is_dir():
+            progress(f"building model {name} in {folder}")
+            _build_into(folder, builder, progress)
+    return folder
+
+
+def _recipe(name: str) -> tuple[Builder, str]:
+    """How to build a model, and a name for exactly that way of building it."""
+    if name == "tiny":
+        recipe = Recipe()
+        return partial(build_tiny, recipe), recipe.fingerprint
+    if name == SMOLLM2:
+        return build_smollm2, smollm2_fingerprint()
+    names = ", ".join(model.name for model in MODELS)
+    raise ModelError(f"there is no built-in model {name!r}; there are {names}")
+
+
+def _build_into(folder: Path, builder: Builder, progress: Progress) -> None:
+    """Build beside ``folder``, then move there in one step."""
+    unfinished = Path(mkdtemp(prefix=".building-", dir=folder.parent))
+    try:
+        report = builder(unfinished, progress)
+        (unfinished / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+        unfinished.chmod(0o755)
+        unfinished.rename(folder)
+    except MissingWeights as error:
+        raise ModelError(str(error)) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an advisory lock; the kernel releases it even when the process is killed."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _from_hub(path: str) -> Path:
+    try:
+        return Path(snapshot_download(path))
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(
+            f"model {path!r} is no local folder and could not be fetched from the hub: {reason}"
+        ) from error

@@ -1,0 +1,112 @@
+"""Play episodes with a small torch model, all at once: how the tiny model's level is measured.
+
+Every row of the batch stands at the same position. A position is either given (prompt, tool
+output) or sampled, so the key-value cache has no holes::
+
+    row 0   prompt prompt prompt sample sample tool   tool   sample ...
+    row 1   prompt prompt sample sample sample sample tool   tool   ...
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from lagoon.environments import EnvironmentConfig
+from workers.chat import Chat
+from workers.environments.base import Environment, finished
+
+
+@dataclass(slots=True)
+class Episode:
+    """One row: its tokens so far, and which of them were sampled."""
+
+    environment: Environment
+    token_ids: list[int]
+    action_mask: list[int]
+    logprobs: list[float]
+    """Log-probabilities of the sampled tokens at the temperature they were sampled at; 0 else."""
+    turn: list[int] = field(default_factory=list)
+    reward: float = 0.0
+    success: bool = False
+    done: bool = False
+
+    def give(self, token_ids: Sequence[int]) -> None:
+        """Append tokens that nobody sampled."""
+        self.token_ids += token_ids
+        self.action_mask += [0] * len(token_ids)
+        self.logprobs += [0.0] * len(token_ids)
+
+    def take(self, token_id: int, logprob: float) -> None:
+        """Append a sampled token."""
+        self.token_ids.append(token_id)
+        self.action_mask.append(1)
+        self.logprobs.append(logprob)
+        self.turn.append(token_id)
+
+
+@torch.no_grad()
+def play(
+    model: Any,
+    chat: Chat,
+    config: EnvironmentConfig,
+    environments: Sequence[Environment],
+    *,
+    temperature: float,
+    random: torch.Generator,
+    max_length: int = 256,
+) -> list[Episode]:
+    """Play every environment to its end, or to ``max_length`` tokens. Waits are not supported."""
+    episodes = [_opened(chat, environment) for environment in environments]
+    given = min(len(episode.token_ids) for episode in episodes)
+    tokens = torch.tensor([episode.token_ids[:given] for episode in episodes])
+    cache = None
+    for position in range(given, max_length):
+        output = model(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache = output.past_key_values
+        sampled, logprobs = _sample(output.logits[:, -1], temperature, random)
+        for row, episode in enumerate(episodes):
+            if not episode.done and len(episode.token_ids) == position:
+                episode.take(sampled[row], logprobs[row])
+                _advance(chat, config, episode)
+        if all(episode.done for episode in episodes):
+            break
+        tokens = torch.tensor([[_token_at(episode, position)] for episode in episodes])
+    return episodes
+
+
+def _opened(chat: Chat, environment: Environment) -> Episode:
+    episode = Episode(environment, [], [], [])
+    episode.give(chat.open(finished(environment.start())))
+    return episode
+
+
+def _advance(chat: Chat, config: EnvironmentConfig, episode: Episode) -> None:
+    """Hand the turn to the environment once it is over."""
+    is_cut = len(episode.turn) >= config.max_tokens_per_turn
+    if episode.turn[-1] not in chat.stop_token_ids and not is_cut:
+        return
+    observation = finished(episode.environment.step(chat.text(episode.turn)))
+    episode.reward += observation.reward
+    episode.done, episode.success = observation.done, observation.success
+    if not episode.done:
+        episode.give(chat.observe(episode.turn, observation.messages))
+        episode.turn = []
+
+
+def _token_at(episode: Episode, position: int) -> int:
+    """The token to feed; anything will do once the episode is over."""
+    return episode.token_ids[position] if position < len(episode.token_ids) else 0
+
+
+def _sample(
+    logits: torch.Tensor, temperature: float, random: torch.Generator
+) -> tuple[list[int], list[float]]:
+    """One token a row, with its log-probability; temperature 0 is greedy."""
+    logprobs = (logits.float() / (temperature or 1.0)).log_softmax(dim=-1)
+    if temperature == 0:
+        tokens = logprobs.argmax(dim=-1, keepdim=True)
+    else:
+        tokens = torch.multinomial(logprobs.exp(), 1, generator=random)
+    return tokens[:, 0].tolist(), logprobs.gather(1, tokens)[:, 0].tolist()

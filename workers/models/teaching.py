@@ -1,0 +1,111 @@
+"""Supervised learning on demonstrations: the loss counts the assistant's turns alone."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from lagoon.environments import EnvironmentConfig
+from workers.chat import Chat
+from workers.environments import demonstrate
+from workers.environments.base import Message
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Demonstrations of one difficulty of one environment, and how often they are shown."""
+
+    environment: EnvironmentConfig
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long and how fast to learn; the learning rate warms up, then falls as a cosine."""
+
+    num_steps: int
+    batch_size: int
+    learning_rate: float
+    warmup_steps: int = 20
+    final_share: float = 0.0
+    """Share of the learning rate that is left at the end."""
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        warm = min(1.0, (step + 1) / self.warmup_steps)
+        cosine = 0.5 * (1 + math.cos(math.pi * step / self.num_steps))
+        return self.learning_rate * warm * (self.final_share + (1 - self.final_share) * cosine)
+
+
+def teach(
+    model: Any,
+    chat: Chat,
+    lessons: Sequence[Lesson],
+    schedule: Schedule,
+    *,
+    seed: int,
+    progress: Progress,
+) -> float:
+    """Train ``model`` in place and return its last loss (nats a token).
+
+    A batch holds one lesson, so that its rows are about equally long. Demonstrations come from
+    the train split, each shown once.
+    """
+    random = Random(f"teaching {seed}")
+    weights = [lesson.weight for lesson in lessons]
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
+    )
+    model.train()
+    loss = math.nan
+    for step in range(schedule.num_steps):
+        (lesson,) = random.choices(lessons, weights)
+        indices = range(step * schedule.batch_size, (step + 1) * schedule.batch_size)
+        for group in optimizer.param_groups:
+            group["lr"] = schedule.learning_rate_at(step)
+        loss = _learn(model, optimizer, _batch(chat, lesson.environment, indices))
+        if (step + 1) % max(1, schedule.num_steps // 20) == 0:
+            progress(f"step {step + 1} of {schedule.num_steps}, loss {loss:.3f}")
+    return loss
+
+
+def _batch(
+    chat: Chat, environment: EnvironmentConfig, indices: Iterable[int]
+) -> list[tuple[list[int], list[int]]]:
+    return [spoken(chat, demonstrate(environment, "train", index)) for index in indices]
+
+
+def spoken(chat: Chat, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
+    """A conversation's tokens, and 1 for each that the assistant says (its end of turn too)."""
+    turns = [at for at, message in enumerate(messages) if message.role == "assistant"]
+    tokens = chat.open(messages[: turns[0]])
+    mask = [0] * len(tokens)
+    for at, following in zip(turns, [*turns[1:], None], strict=True):
+        said = chat.said(messages[at].text)
+        after = [] if following is None else chat.observe(said, messages[at + 1 : following])
+        tokens += said + after
+        mask += [1] * len(said) + [0] * len(after)
+    return tokens, mask
+
+
+def _learn(
+    model: Any, optimizer: torch.optim.Optimizer, rows: list[tuple[list[int], list[int]]]
+) -> float:
+    """One step on a batch of (tokens, mask)."""
+    length = max(len(tokens) for tokens, _ in rows)
+    tokens_BT = torch.tensor([tokens + [0] * (length - len(tokens)) for tokens, _ in rows])
+    mask_BT = torch.tensor([mask + [0] * (length - len(mask)) for _, mask in rows])
+    logits = model(input_ids=tokens_BT[:, :-1]).logits
+    targets = tokens_BT[:, 1:].masked_fill(mask_BT[:, 1:] == 0, -100)
+    loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
+    optimizer.zero_grad()
+    torch.autograd.backward(loss)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return float(loss.detach())
