@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from argon2 import PasswordHasher
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
-from backend import errors, health, maintenance
+from backend import errors, health, logs, maintenance
 from backend.accounts import endpoints as accounts
 from backend.accounts.bootstrap import ensure_admin, service_token_hash
 from backend.attempts import endpoints as attempts
@@ -29,6 +29,7 @@ from backend.settings import Settings, described
 from lagoon import __version__
 
 PREFIX = "/api/v1"
+DOMAINS = (accounts, catalogue, experiments, runs, metrics, attempts, events)
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,8 @@ def create_app(
     app.add_middleware(RequestFrame)
     errors.install(app)
     app.include_router(health.router)
-    app.include_router(_api())
+    for domain in DOMAINS:
+        app.include_router(domain.router, prefix=PREFIX)
     return app
 
 
@@ -82,14 +84,8 @@ def app_from_environment() -> FastAPI:
     except ValidationError as error:
         lines = [f"LAGOON_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors()]
         raise SystemExit("The API's settings are wrong.\n" + "\n".join(lines)) from None
+    logs.configure()
     return create_app(settings)
-
-
-def _api() -> APIRouter:
-    api = APIRouter(prefix=PREFIX)
-    for domain in (accounts, catalogue, experiments, runs, metrics, attempts, events):
-        api.include_router(domain.router)
-    return api
 
 
 def _operation_id(route: APIRoute) -> str:
@@ -106,4 +102,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with maintenance.running(context):
             yield
     finally:
+        context.queue.close()
         await context.database.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from psycopg import errors as postgres
 from sqlalchemy.exc import DataError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
@@ -78,6 +80,16 @@ class Invalid(Problem):
         super().__init__(422, slug, detail, errors=shown)
 
 
+class ProblemResponse(JSONResponse):
+    """A problem as JSON in ASCII: a refused lone surrogate must not break its own refusal."""
+
+    media_type = MEDIA_TYPE
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return json.dumps(content).encode()
+
+
 def validation_problems(errors: Sequence[Any]) -> list[FieldProblem]:
     """Pydantic's errors about a request, without the part of the request they were found in."""
     problems = []
@@ -85,6 +97,8 @@ def validation_problems(errors: Sequence[Any]) -> list[FieldProblem]:
         location = [str(part) for part in error["loc"]]
         if location[:1] in (["body"], ["query"], ["path"], ["header"]):
             location = location[1:]
+        if error["type"] == "json_invalid":
+            location = []
         problems.append(FieldProblem((".".join(location) or "body",), error["msg"]))
     return problems
 
@@ -96,7 +110,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DataError, _unstorable)
     app.add_exception_handler(OperationalError, _database_away)
     app.add_exception_handler(PoolTimeout, _database_away)
-    app.add_exception_handler(Exception, _failed)
 
 
 def problem_response(
@@ -121,7 +134,7 @@ def problem_response(
     }
     if errors:
         content["errors"] = [asdict(error) for error in errors]
-    return JSONResponse(content, status, dict(headers or {}), MEDIA_TYPE)
+    return ProblemResponse(content, status, dict(headers or {}))
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
@@ -156,12 +169,15 @@ async def _unstorable(request: Request, error: Exception) -> JSONResponse:
         request,
         422,
         "unstorable-value",
-        "A value in this request cannot be stored: a number beyond 64 bits, or a NUL character. "
+        "A value in this request cannot be stored: a number beyond 64 bits, a NUL character, or a "
+        "name that is too long. "
         "Nothing of the request was stored.",
     )
 
 
 async def _database_away(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(getattr(error, "orig", None), postgres.ProgramLimitExceeded):
+        return await _unstorable(request, error)
     logger.warning("request %s: the database did not answer: %s", _id(request), type(error))
     return problem_response(
         request,
@@ -172,7 +188,8 @@ async def _database_away(request: Request, error: Exception) -> JSONResponse:
     )
 
 
-async def _failed(request: Request, error: Exception) -> JSONResponse:
+def failed(request: Request, error: Exception) -> JSONResponse:
+    """The answer to a request that met a fault of ours: the cause goes to the log, not out."""
     logger.error("request %s failed", _id(request), exc_info=error)
     return problem_response(
         request,

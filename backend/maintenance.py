@@ -4,7 +4,7 @@
 
     every half second, in every API process:
         try to take the lease (an advisory lock of one transaction) ── taken? skip this turn
-            schedule ──▶ commit ──▶ send what is due ──▶ commit
+            schedule, remind ──▶ commit ──▶ send what is due ──▶ commit
 
 Each turn takes its lease anew, so that a process that dies leaves nothing behind.
 """
@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator
 from sqlalchemy import text
 
 from backend.context import Context
-from backend.outbox import send_due
+from backend.outbox import remind, send_due
 from backend.runs.scheduling import schedule
 
 INTERVAL_SECONDS = 0.5
@@ -37,6 +37,7 @@ async def turn(context: Context) -> bool:
         if not await session.scalar(TAKE_LEASE, {"key": SCHEDULER_LOCK}):
             return False
         await schedule(session, context.clock())
+        await remind(session, context.clock())
         await session.commit()
     async with context.database.session() as session:
         await send_due(session, context.queue, context.clock())

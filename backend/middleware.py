@@ -8,7 +8,7 @@ from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from backend.errors import Problem, problem_response
+from backend.errors import Problem, failed, problem_response
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 
@@ -20,15 +20,19 @@ class RequestFrame:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, with an id and a limited body."""
+        """Pass the request on, with an id and a limited body; answer for it when it fails."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
 
+        has_answered = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal has_answered
             if message["type"] == "http.response.start":
+                has_answered = True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = request_id
                 headers.setdefault("Cache-Control", "no-store")
@@ -45,7 +49,12 @@ class RequestFrame:
             )
             await response(scope, receive, send_with_headers)
             return
-        await self.app(scope, _limited(receive), send_with_headers)
+        try:
+            await self.app(scope, _limited(receive), send_with_headers)
+        except Exception as error:  # whatever it is, the client gets a problem
+            if has_answered:
+                raise
+            await failed(request, error)(scope, receive, send_with_headers)
 
 
 def body_too_large() -> Problem:

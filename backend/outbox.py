@@ -10,14 +10,18 @@ import asyncio
 import logging
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.models import OutboxMessage
-from backend.queue import TaskQueue
+from backend.models import Attempt, OutboxMessage
+from backend.queue import STOP, SUBMIT, TaskQueue
+from lagoon.status import RunStatus
 
 BATCH = 50
 MAX_BACKOFF = timedelta(seconds=30)
+SUBMIT_PATIENCE = timedelta(seconds=120)
+STOP_PATIENCE = timedelta(seconds=60)
+TERMINAL = [status.value for status in RunStatus if status.is_terminal]
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +52,15 @@ def enqueue(
 async def send_due(session: AsyncSession, queue: TaskQueue, now: datetime) -> int:
     """Send the messages that are due, commit, and return how many were sent.
 
-    While the broker is away, messages stay and are tried again, less and less often.
+    While the broker is away, messages stay and are tried again, less and less often. What was
+    meant for an attempt that has ended meanwhile is dropped.
     """
+    ended = select(Attempt.id).where(Attempt.status.in_(TERMINAL))
+    await session.execute(
+        delete(OutboxMessage).where(
+            OutboxMessage.sent_at.is_(None), OutboxMessage.attempt_id.in_(ended)
+        )
+    )
     statement = (
         select(OutboxMessage)
         .where(OutboxMessage.sent_at.is_(None), OutboxMessage.available_at <= now)
@@ -64,6 +75,32 @@ async def send_due(session: AsyncSession, queue: TaskQueue, now: datetime) -> in
         num_sent += 1
     await session.commit()
     return num_sent
+
+
+async def remind(session: AsyncSession, now: datetime) -> None:
+    """Have messages sent again whose task left no trace: the broker may have lost them.
+
+    The tasks are idempotent; a submission is not repeated once anything was heard of it.
+    """
+    unheard = select(Attempt.id).where(
+        Attempt.status == RunStatus.STARTING.value,
+        Attempt.submitted_at.is_(None),
+        Attempt.heartbeat_at.is_(None),
+    )
+    stopping = select(Attempt.id).where(Attempt.status == RunStatus.STOPPING.value)
+    for task, attempts, patience in (
+        (SUBMIT, unheard, SUBMIT_PATIENCE),
+        (STOP, stopping, STOP_PATIENCE),
+    ):
+        await session.execute(
+            update(OutboxMessage)
+            .where(
+                OutboxMessage.task == task,
+                OutboxMessage.sent_at < now - patience,
+                OutboxMessage.attempt_id.in_(attempts),
+            )
+            .values(sent_at=None, available_at=now)
+        )
 
 
 async def _send(queue: TaskQueue, message: OutboxMessage, now: datetime) -> bool:

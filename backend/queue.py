@@ -13,13 +13,16 @@ TIMEOUT_SECONDS = 3
 
 
 class TaskQueue(Protocol):
-    """Something that takes tasks. Both methods block, and raise when the broker is away."""
+    """Something that takes tasks. Sending and pinging block, and raise when the broker is away."""
 
     def send(self, task: str, args: list[Any]) -> None:
         """Hand a task to the workers."""
 
     def ping(self) -> None:
         """Return when the broker answers."""
+
+    def close(self) -> None:
+        """Let go of connections."""
 
 
 class CeleryQueue:
@@ -46,3 +49,7 @@ class CeleryQueue:
             connection.ensure_connection(
                 max_retries=1, timeout=TIMEOUT_SECONDS, reraise_as_library_errors=False
             )
+
+    def close(self) -> None:
+        """Close the pool of connections."""
+        self._app.close()

@@ -1,11 +1,15 @@
 """Text from outside, made fit for storage: Postgres text holds every character but NUL."""
 
+import math
+import re
 import unicodedata
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 NUL_PICTURE = "\u2400"
+MAX_DEPTH = 50
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def _normalized(value: str) -> str:
@@ -35,12 +39,22 @@ def without_nul(text: str) -> str:
     return text.replace("\0", NUL_PICTURE)
 
 
-def has_nul(value: Any) -> bool:
-    """True when a string anywhere in a JSON value holds a NUL."""
-    if isinstance(value, str):
-        return "\0" in value
+def unstorable(value: Any) -> str | None:
+    """Why a JSON value cannot be stored as it is, or None: NUL, NaN, infinities, endless depth."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            return f"it is nested more than {MAX_DEPTH} levels deep"
+        if any(isinstance(each, str) and UNSTORABLE.search(each) for each in level):
+            return "a text contains a NUL character or half a surrogate pair"
+        if any(isinstance(each, float) and not math.isfinite(each) for each in level):
+            return "a number is NaN or infinite"
+        level = [inner for each in level for inner in _inside(each)]
+    return None
+
+
+def _inside(value: Any) -> list[Any]:
     if isinstance(value, dict):
-        return any(has_nul(each) for pair in value.items() for each in pair)
-    if isinstance(value, list | tuple):
-        return any(has_nul(each) for each in value)
-    return False
+        return [*value.keys(), *value.values()]
+    return list(value) if isinstance(value, list) else []

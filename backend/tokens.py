@@ -47,7 +47,7 @@ def parse(text: str) -> Token | None:
     """The token in ``text``, or None when it is not one of ours."""
     kind, _, rest = text.strip().partition("_")
     id, _, secret = rest.rpartition(".")
-    if kind not in get_args(TokenKind) or not secret:
+    if kind not in get_args(TokenKind) or not id or not secret:
         return None
     return Token(cast(TokenKind, kind), id, secret)
 

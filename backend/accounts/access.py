@@ -121,8 +121,11 @@ def _refuse_foreign_origin(request: Request, settings: Settings) -> None:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL."""
-    parts = urlsplit(url)
+    """Scheme, host and port of a URL; empty for what is no URL."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
     return f"{parts.scheme}://{parts.netloc}"
 
 

@@ -51,4 +51,7 @@ def conclude(
         return
     if event.traceback is not None:
         run.traceback = without_nul(event.traceback)
-    move(session, run, attempt, RunStatus(event.outcome), event.reason, now, by="driver")
+    reason = event.reason
+    if not reason and event.outcome == "stopped" and run.stop_requested_by is not None:
+        reason = f"Stopped on request by {run.stop_requested_by}."
+    move(session, run, attempt, RunStatus(event.outcome), reason, now, by="driver")

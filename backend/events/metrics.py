@@ -12,12 +12,15 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.database import driver_connection
+from backend.errors import Problem
 from backend.models import Attempt, MetricLatest, MetricSeries, Run, histograms
 from backend.text import without_nul
 from lagoon.events import HistogramLogged, StepLogged
 from lagoon.metrics import CATALOGUE
 
 COPY_POINTS = "COPY metric_points (series_id, attempt, step, at, value, cursor) FROM STDIN"
+
+MAX_LABEL_CHARACTERS = 500
 
 Labels = tuple[tuple[str, str], ...]
 SeriesKey = tuple[str, Labels]
@@ -116,6 +119,13 @@ def _by_key(rows: Iterable[Any]) -> dict[SeriesKey, int]:
 
 
 def _labels(labels: dict[str, str]) -> Labels:
+    if sum(len(key) + len(value) for key, value in labels.items()) > MAX_LABEL_CHARACTERS:
+        raise Problem(
+            422,
+            "invalid-events",
+            f"The labels of a point may have {MAX_LABEL_CHARACTERS} characters in all. Nothing of "
+            "the batch was stored.",
+        )
     return tuple(sorted((without_nul(key), without_nul(value)) for key, value in labels.items()))
 
 

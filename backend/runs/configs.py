@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.errors import Invalid
 from backend.models import ClusterObservation
-from backend.text import has_nul
+from backend.text import unstorable
 from lagoon.clashes import Capacity, capacity_clashes
 from lagoon.config import RunConfig
 from lagoon.problems import FieldProblem, field_problems
@@ -24,9 +23,9 @@ async def validated(session: AsyncSession, config: dict[str, Any]) -> RunConfig:
     Raises ``Invalid`` with every problem: unknown keys with the nearest valid name, values out of
     bounds, fields that clash, and more resources than the cluster was last seen to have.
     """
-    if has_nul(config) or not _is_finite(config):
-        message = "NaN, the infinities and NUL characters have no place in a configuration"
-        raise Invalid([FieldProblem(("config",), message)], SLUG)
+    obstacle = unstorable(config)
+    if obstacle is not None:
+        raise Invalid([FieldProblem(("config",), f"cannot be stored: {obstacle}")], SLUG)
     try:
         resolved = RunConfig.model_validate(config)
     except ValidationError as error:
@@ -44,11 +43,3 @@ async def _capacity(session: AsyncSession) -> Capacity | None:
     if seen is None or seen.cpus is None or seen.gpus is None:
         return None
     return Capacity(seen.cpus, seen.gpus)
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(_is_finite(each) for each in value.values())
-    return all(_is_finite(each) for each in value) if isinstance(value, list) else True

@@ -127,5 +127,5 @@ async def claim_key(
 
 
 def _digest(body: NewRun) -> bytes:
-    text = json.dumps(body.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+    text = json.dumps([body.name, body.experiment_id, body.config], sort_keys=True)
     return hashlib.sha256(text.encode()).digest()

