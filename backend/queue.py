@@ -46,9 +46,7 @@ class CeleryQueue:
     def ping(self) -> None:
         """Connect and disconnect."""
         with self._app.connection_for_write() as connection:
-            connection.ensure_connection(
-                max_retries=1, timeout=TIMEOUT_SECONDS, reraise_as_library_errors=False
-            )
+            connection.ensure_connection(max_retries=1, timeout=TIMEOUT_SECONDS)
 
     def close(self) -> None:
         """Close the pool of connections."""

@@ -40,8 +40,8 @@ def test_a_broker_that_is_away_is_noticed_at_once() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         queue = CeleryQueue(f"redis://127.0.0.1:{unused.getsockname()[1]}/0")
-        with pytest.raises((OperationalError, ConnectionError)):
+        with pytest.raises(OperationalError):
             queue.ping()
-        with pytest.raises((OperationalError, ConnectionError)):
+        with pytest.raises(OperationalError):
             queue.send(SUBMIT, ["r7k2m9qd-a1"])
         queue.close()
