@@ -1,5 +1,6 @@
 """The home folder: everything that one Lagoon on one machine keeps, and where."""
 
+import fcntl
 import hashlib
 import os
 import secrets
@@ -33,6 +34,11 @@ class Home:
     def run(self) -> Path:
         """What is only true while Lagoon is up: process ids, locks."""
         return self.root / "run"
+
+    @property
+    def stack_file(self) -> Path:
+        """The processes of the current, or the last, start."""
+        return self.run / "processes.json"
 
     @property
     def logs(self) -> Path:
@@ -73,6 +79,21 @@ class Home:
         if not path.exists():
             write_private(path, prefix + secrets.token_hex(num_bytes))
         return path.read_text().strip()
+
+
+class HomeLock:
+    """Held by the one ``lagoon up`` of a home folder for as long as it lives."""
+
+    def __init__(self, home: Home) -> None:
+        self._file = (home.run / "lock").open("a")
+
+    def take(self) -> bool:
+        """True when the lock is now ours; False when another ``lagoon up`` holds it."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
 
 def find_home(option: Path | None) -> Home:

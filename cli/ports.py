@@ -57,7 +57,7 @@ def ports_of_block(block: int) -> Ports:
     base = FIRST_PORT + block * BLOCK_SIZE
     singles = range(base, base + len(fields(Ports)) - 2)
     first = base + BLOCK_SIZE - NUM_WORKER_PORTS
-    return Ports(*singles, ray_worker_first=first, ray_worker_last=first + NUM_WORKER_PORTS - 1)
+    return Ports(*[*singles, first, first + NUM_WORKER_PORTS - 1])
 
 
 def candidates(home: Home) -> Iterator[int]:

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 STACK = "LAGOON_STACK"
@@ -139,7 +140,7 @@ def stop_in_order(
         on_stop(process)
         signum, grace_seconds = signals.get(process.name, (signal.SIGTERM, 5.0))
         end(process, signum)
-        if not wait_until(lambda alive=process: not alive.is_alive, grace_seconds):
+        if not wait_until(partial(_has_ended, process), grace_seconds):
             end(process, signal.SIGKILL)
 
 
@@ -157,6 +158,10 @@ def sweep(mark: str, extra: Iterable[ProcessRecord] = (), seconds: float = KILL_
         return not alive
 
     return wait_until(nothing_left, seconds)
+
+
+def _has_ended(process: ProcessRecord) -> bool:
+    return not process.is_alive
 
 
 def _all_pids() -> list[int]:

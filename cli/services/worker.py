@@ -4,15 +4,13 @@ import sys
 
 from cli.home import Home
 from cli.ports import Ports
-from cli.services.api import api_environment
+from cli.services.api import api_environment, api_url, check_passes
 from cli.services.base import Service
 from cli.services.ray_head import cluster_address, jobs_url, ray_access
 
 
 def worker(home: Home, ports: Ports) -> Service:
     """One process. Threads are enough, as every task only waits for HTTP answers."""
-    heartbeat = home.run / "worker-ready"
-    heartbeat.unlink(missing_ok=True)
     command = [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--beat"]
     command += ["--pool", "threads", "--concurrency", "4", "--loglevel", "INFO"]
     command += ["--without-gossip", "--without-mingle", "--hostname", f"lagoon-{home.key}@%h"]
@@ -22,7 +20,8 @@ def worker(home: Home, ports: Ports) -> Service:
         title="Celery worker",
         command=command,
         environment=worker_environment(home, ports),
-        is_ready=heartbeat.exists,
+        # Its first observation has reached the API: worker, beat, broker and API all work.
+        is_ready=lambda: check_passes(api_url(ports), "worker"),
     )
 
 
@@ -36,5 +35,4 @@ def worker_environment(home: Home, ports: Ports) -> dict[str, str]:
         "LAGOON_RAY_ADDRESS": jobs_url(ports),
         "LAGOON_ARTIFACTS_URL": home.artifacts.as_uri(),
         "RAY_ADDRESS": cluster_address(ports),
-        "LAGOON_READY_FILE": str(home.run / "worker-ready"),
     }

@@ -1,0 +1,22 @@
+"""A run's configuration in a file: YAML, of which JSON is a part."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cli.output import Refusal
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The mapping in ``path``. Raises ``Refusal`` when there is none."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Refusal(f"{path} cannot be read ({error.strerror}).") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        problem = " ".join(str(error).split())
+        raise Refusal(f"{path} is not valid YAML: {problem}") from None
+    if not isinstance(content, dict):
+        raise Refusal(f"{path} must hold a run configuration: a mapping with method, environment …")
+    return content

@@ -1,0 +1,194 @@
+"""``lagoon runs``: from a file to a finished run."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.client import Api, connect
+from cli.export import exported
+from cli.home import find_home
+from cli.options import HomeOption, JsonOption, LimitOption, RunArgument
+from cli.output import Refusal, say, say_json, table
+from cli.runfile import read_config
+from lagoon.status import RunStatus
+
+app = typer.Typer(help="Runs.", no_args_is_help=True)
+
+POLL_SECONDS = 1.0
+COLUMNS = (
+    ("id", "ID"),
+    ("name", "NAME"),
+    ("status", "STATUS"),
+    ("step", "STEP"),
+    ("first_heldout_success", "FIRST"),
+    ("last_heldout_success", "LAST"),
+    ("reason", "REASON"),
+)
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the run has ended.")]
+
+
+@app.command("create")
+def create(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The run's configuration, YAML or JSON.")],
+    name: Annotated[str | None, typer.Option("--name", help="Else the file's name.")] = None,
+    experiment: Annotated[str | None, typer.Option("--experiment", help="Its id.")] = None,
+    wait: WaitOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a run. With --wait, ends with 1 unless the run finishes."""
+    body = {"name": name or file.stem, "experiment_id": experiment, "config": read_config(file)}
+    with connect(find_home(home), context.obj) as api:
+        run = api.post("/runs", body)
+        if not as_json:
+            say(f"Run {run['id']} ({run['name']}) is {run['status']}. {run.get('reason') or ''}")
+        if wait:
+            run = wait_for_end(api, run["id"], quiet=as_json)
+    if as_json:
+        say_json(run)
+    if wait and run["status"] != RunStatus.FINISHED:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_runs(
+    context: typer.Context,
+    experiment: Annotated[str | None, typer.Option("--experiment", help="Of this one.")] = None,
+    status: Annotated[RunStatus | None, typer.Option("--status", help="In this state.")] = None,
+    limit: LimitOption = 50,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Runs, newest first."""
+    with connect(find_home(home), context.obj) as api:
+        runs = list(api.pages("/runs", limit, experiment_id=experiment, status=status))
+    if as_json:
+        say_json(runs)
+    elif runs:
+        say(table(runs, COLUMNS))
+    else:
+        say("No runs yet. Start one with: lagoon runs create FILE.yaml")
+
+
+@app.command("show")
+def show(
+    context: typer.Context,
+    run_id: RunArgument,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One run: its state, its attempts, its figures."""
+    with connect(find_home(home), context.obj) as api:
+        run = api.get(f"/runs/{run_id}")
+    if as_json:
+        say_json(run)
+        return
+    say(f"{run['name']} ({run['id']}): {run['status']}. {run.get('reason') or ''}".rstrip())
+    say(f"step {run['step']} of {run['max_steps']}, {run['method']} on {run['environment']}")
+    first, last = run["first_heldout_success"], run["last_heldout_success"]
+    if last is not None:
+        say(f"held-out success {first:.3f} at first, {last:.3f} at last")
+    for attempt in run["attempts"]:
+        say(f"attempt {attempt['number']}: {attempt['status']} {attempt.get('reason') or ''}")
+    if run.get("traceback"):
+        say(run["traceback"])
+
+
+@app.command("stop")
+def stop(
+    context: typer.Context, run_id: RunArgument, wait: WaitOption = False, home: HomeOption = None
+) -> None:
+    """Ask a run to stop: it saves its weights and ends."""
+    with connect(find_home(home), context.obj) as api:
+        run = api.post(f"/runs/{run_id}/stop")
+        if wait and not RunStatus(run["status"]).is_terminal:
+            run = wait_for_end(api, run_id, quiet=True)
+    say(f"Run {run_id} is {run['status']}.")
+
+
+@app.command("logs")
+def logs(
+    context: typer.Context,
+    run_id: RunArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run ends.")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The end of a run's log."""
+    with connect(find_home(home), context.obj) as api:
+        page = api.get(f"/runs/{run_id}/log")
+        if as_json:
+            say_json(page["items"])
+            return
+        _say_lines(page)
+        while follow:
+            ended = RunStatus(api.get(f"/runs/{run_id}")["status"]).is_terminal
+            page = api.get(f"/runs/{run_id}/log", after=page["next_after"])
+            _say_lines(page)
+            if ended and not page["items"]:
+                return
+            if not page["items"]:
+                time.sleep(POLL_SECONDS)
+
+
+@app.command("export")
+def export(
+    context: typer.Context,
+    run_id: RunArgument,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Else printed.")] = None,
+    max_points: Annotated[int, typer.Option(min=10, help="Points per metric.")] = 10_000,
+    home: HomeOption = None,
+) -> None:
+    """Everything about a run as one JSON document: config, metrics, events, trajectories."""
+    with connect(find_home(home), context.obj) as api:
+        document = exported(api, run_id, max_points)
+    if output is None:
+        say_json(document)
+        return
+    try:
+        output.write_text(json.dumps(document, allow_nan=False))
+    except OSError as error:
+        raise Refusal(f"{output} cannot be written ({error.strerror}).") from None
+    say(f"Written to {output}.")
+
+
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    run_id: RunArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Delete a run that has ended, with everything it recorded."""
+    with connect(find_home(home), context.obj) as api:
+        run = api.get(f"/runs/{run_id}")
+        if not yes:
+            typer.confirm(f"Delete {run['name']} ({run_id}) and all it recorded?", abort=True)
+        api.delete(f"/runs/{run_id}")
+    say(f"Deleted {run['name']} ({run_id}).")
+
+
+def wait_for_end(api: Api, run_id: str, *, quiet: bool) -> dict[str, Any]:
+    """Poll a run until it has ended, saying what changes unless ``quiet``; its last state."""
+    told = None
+    while True:
+        run: dict[str, Any] = api.get(f"/runs/{run_id}")
+        news = (run["status"], run.get("reason"), run["step"])
+        if news != told and not quiet:
+            reason = f" ({news[1]})" if news[1] else ""
+            say(f"{news[0]}{reason}, step {news[2]} of {run['max_steps']}")
+        told = news
+        if RunStatus(run["status"]).is_terminal:
+            return run
+        time.sleep(POLL_SECONDS)
+
+
+def _say_lines(page: dict[str, Any]) -> None:
+    for item in page["items"]:
+        say(item["line"])

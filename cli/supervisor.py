@@ -1,0 +1,194 @@
+"""Starts processes, waits until they are ready, starts again what dies, and ends them all.
+
+::
+
+    start ─▶ ready ─▶ watched ──(dies)──▶ started again, at most three times in a minute
+                         │                       └─▶ everything is stopped
+                         └──(Ctrl-C)──▶ stopped in reverse order, each by its own signal;
+                                        then whatever carries our mark is killed
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cli.home import Home
+from cli.output import Refusal
+from cli.processes import (
+    STACK,
+    ProcessRecord,
+    Stack,
+    record,
+    stop_in_order,
+    sweep,
+    wait_until,
+)
+from cli.services.base import BIN, Service
+
+MAX_RESTARTS = 3
+RESTART_WINDOW_SECONDS = 60.0
+MAX_LOG_BYTES = 16 * 1024**2
+LOG_TAIL_LINES = 15
+
+
+class Supervisor:
+    """The processes of one start, from the first to the last."""
+
+    def __init__(
+        self,
+        home: Home,
+        mark: str,
+        say: Callable[[str], None],
+        environment: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        owner = record("up", os.getpid())
+        assert owner is not None  # this process is running
+        self._home = home
+        self._say = say
+        self._clock = clock
+        self._environment = child_environment(environment, home, mark)
+        self._stack = Stack(mark, owner)
+        self._services: dict[str, Service] = {}
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: dict[str, float] = {}
+        self._restarts: list[float] = []
+
+    def start(self, service: Service) -> None:
+        """Start a process. It is in the file of processes before this returns."""
+        log = self._home.logs / f"{service.name}.log"
+        if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
+            log.replace(log.with_suffix(".log.1"))
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                list(service.command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._home.root,
+                env={**self._environment, **service.environment},
+                start_new_session=True,  # a Ctrl-C in the terminal is for us alone
+                **_as_user(service.user),
+            )
+        self._services[service.name] = service
+        self._children[service.name] = child
+        self._started[service.name] = self._clock()
+        self._save(service.name, child.pid)
+
+    def wait_ready(self, name: str) -> None:
+        """Wait until a process is ready and say so.
+
+        Raises ``Refusal`` with the end of its log when it ends, or takes too long.
+        """
+        service, child = self._services[name], self._children[name]
+        wait_until(lambda: child.poll() is not None or service.is_ready(), service.ready_seconds)
+        if child.poll() is not None:
+            raise Refusal(self._excuse(service, f"ended at once (exit code {child.returncode})"))
+        if not service.is_ready():
+            raise Refusal(
+                self._excuse(service, f"was not ready after {service.ready_seconds:.0f} s")
+            )
+        seconds = self._clock() - self._started[name]
+        self._say(f"  {service.title:<16} ready ({seconds:.1f} s)")
+
+    def watch(self) -> None:
+        """Start again whatever has ended since the last call.
+
+        Raises ``Refusal`` when that happens too often.
+        """
+        for name, child in list(self._children.items()):
+            if child.poll() is None:
+                continue
+            service = self._services[name]
+            now = self._clock()
+            self._restarts = [at for at in self._restarts if now - at < RESTART_WINDOW_SECONDS]
+            if len(self._restarts) >= MAX_RESTARTS:
+                raise Refusal(self._excuse(service, "keeps ending; everything is being stopped"))
+            self._restarts.append(now)
+            self._say(
+                f"The {service.title} process ended by itself (exit code {child.returncode}); "
+                f"starting it again. Its log: {self._home.logs / name}.log"
+            )
+            self.start(service)
+
+    def stop(self) -> None:
+        """End everything that was started, and everything that those have started.
+
+        A Ctrl-C during it kills the rest at once.
+        """
+        signals = {
+            name: (service.stop_signal, service.stop_seconds)
+            for name, service in self._services.items()
+        }
+        stop_processes(self._stack, signals, self._say)
+        for child in self._children.values():
+            child.wait()
+        self._home.stack_file.unlink(missing_ok=True)
+
+    def _save(self, name: str, pid: int) -> None:
+        others = tuple(item for item in self._stack.processes if item.name != name)
+        entry = record(name, pid)  # None: it has ended already, and will be noticed
+        added = (entry,) if entry is not None else ()
+        self._stack = Stack(self._stack.mark, self._stack.owner, others + added)
+        self._stack.save(self._home.stack_file)
+
+    def _excuse(self, service: Service, what: str) -> str:
+        log = self._home.logs / f"{service.name}.log"
+        lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        tail = "".join(f"\n    {line}" for line in lines)
+        return f"The {service.title} process {what}. Its log, {log}, ends with:{tail}"
+
+
+def stop_processes(
+    stack: Stack, signals: Mapping[str, tuple[int, float]], say: Callable[[str], None]
+) -> None:
+    """End a stack's processes in reverse order, then kill all that carry its mark."""
+
+    def announce(process: ProcessRecord) -> None:
+        say(f"  stopping {process.name}")
+
+    try:
+        # Their order counts: a driver that is told to stop still reports to the API.
+        stop_in_order(stack.processes, signals=signals, on_stop=announce)
+    except KeyboardInterrupt:
+        say("  killing the rest")
+    finally:
+        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        clean = sweep(stack.mark, stack.processes)
+        signal.signal(signal.SIGINT, previous)
+    if not clean:
+        raise Refusal(
+            "Some processes could not be ended; they are stuck in the kernel. They carry "
+            f"{STACK}={stack.mark} in their environment."
+        )
+
+
+def child_environment(base: Mapping[str, str], home: Home, mark: str) -> dict[str, str]:
+    """The environment of every process: the user's own, less what would lead it elsewhere."""
+    kept = {
+        name: value
+        for name, value in base.items()
+        if not name.startswith(("LAGOON_", "RAY_", "STREAMLIT_"))
+    }
+    return {
+        **kept,
+        "PATH": f"{BIN}{os.pathsep}{base.get('PATH', os.defpath)}",
+        "PYTHONUNBUFFERED": "1",
+        "LAGOON_HOME": str(home.root),
+        STACK: mark,
+        # Processes that rename themselves would otherwise write over their environment, and with
+        # it the mark.
+        "SPT_NOENV": "1",
+    }
+
+
+def _as_user(name: str | None) -> dict[str, Any]:
+    if name is None:
+        return {}
+    return {"user": name, "group": pwd.getpwnam(name).pw_gid, "extra_groups": []}

@@ -1,0 +1,164 @@
+"""``lagoon up``: every process of a single machine, from nothing to a page in the browser.
+
+::
+
+    ports ─▶ model ─▶ PostgreSQL ─▶ tables ─▶ API ──────────────▶ worker ─▶ sign-in ─▶ demo ─▶ URL
+                      Valkey ──────────────────┘   dashboard      │
+                      Ray ────────────────────────────────────────┘
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from backend.database import upgrade
+
+from cli.client import Api
+from cli.demo import make_demo
+from cli.home import Home, HomeLock
+from cli.models import ensure_built
+from cli.output import Refusal, say, warn
+from cli.ports import BlockClaims, Ports, candidates, choose_ports, is_port_free, remember
+from cli.processes import load_stack, marked
+from cli.services.api import api, api_url, dashboard_url
+from cli.services.postgres import database_url, postgres
+from cli.services.ray_head import ray_head
+from cli.services.streamlit_page import dashboard
+from cli.services.valkey import valkey
+from cli.services.worker import worker
+from cli.signin import fresh_link, sign_in, sign_in_link
+from cli.supervisor import Supervisor, stop_processes
+
+WATCH_SECONDS = 0.5
+STARTING_MODEL = "tiny"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked for."""
+
+    api_port: int | None = None
+    dashboard_port: int | None = None
+    demo: bool = True
+
+
+def up(home: Home, wishes: Wishes) -> None:
+    """Start everything, watch over it, and stop it all at Ctrl-C or SIGTERM.
+
+    Raises ``Refusal`` when something cannot be started; whatever was started is stopped then.
+    """
+    home.create()
+    lock = HomeLock(home)
+    if not lock.take():
+        _say_already_up(home)
+        return
+    end_leftovers(home)
+    claims = BlockClaims(home.short.parent)
+    block, ports = choose_ports(
+        candidates(home),
+        api=wishes.api_port,
+        dashboard=wishes.dashboard_port,
+        is_free=is_port_free,
+        claim=claims.claim,
+    )
+    remember(home, block, ports)
+    say(f"Lagoon {importlib.metadata.version('lagoon')}, home folder {home.root}")
+    supervisor = Supervisor(home, secrets.token_hex(8), say, os.environ)
+    with _interruptible():
+        try:
+            ensure_built(home, STARTING_MODEL, say)
+            _start(supervisor, home, ports)
+            _welcome(home, ports, wishes.demo)
+            stop = threading.Event()
+            while not stop.wait(WATCH_SECONDS):
+                supervisor.watch()
+        except KeyboardInterrupt:
+            say("Stopping. Runs that are active will be shown as ended.")
+        finally:
+            supervisor.stop()
+    say("Stopped. Nothing is left running; the data is kept.")
+
+
+def end_leftovers(home: Home) -> None:
+    """End the processes of an earlier start whose ``lagoon up`` was killed."""
+    stack = load_stack(home.stack_file)
+    if stack is None:
+        return
+    if any(process.is_alive for process in stack.processes) or marked(stack.mark):
+        say("Ending the processes that an earlier start left behind.")
+        stop_processes(stack, {"postgres": (signal.SIGINT, 20.0)}, lambda _: None)
+    home.stack_file.unlink(missing_ok=True)
+
+
+def _start(supervisor: Supervisor, home: Home, ports: Ports) -> None:
+    supervisor.start(postgres(home))
+    supervisor.start(valkey(home, ports))
+    supervisor.start(ray_head(home, ports))
+    supervisor.wait_ready("postgres")
+    supervisor.wait_ready("valkey")
+    upgrade(database_url(home))
+    say("  database         tables are up to date")
+    for service in (api(home, ports), dashboard(home, ports), worker(home, ports)):
+        supervisor.start(service)
+    for name in ("api", "dashboard", "ray", "worker"):
+        supervisor.wait_ready(name)
+
+
+def _welcome(home: Home, ports: Ports, demo: bool) -> None:
+    page = dashboard_url(ports)
+    try:
+        credentials = sign_in(home, api_url(ports), page)
+        with Api(credentials.api_url, credentials.token) as client:
+            if demo and make_demo(home, client):
+                say("The demo is queued: two runs, one after the other.")
+            link = sign_in_link(client, credentials.api_url, page)
+    except Refusal as refusal:  # Lagoon runs all the same; people can sign in with a password
+        warn(str(refusal))
+        link = None
+    say(f"\nReady. The dashboard: {page}")
+    if link:
+        say(f"Sign in with one click (once, within ten minutes): {link}")
+    password = _shown(home.credentials / "admin-password")
+    say(f"Or as admin with the password in {password}. Ctrl-C stops everything.")
+
+
+def _say_already_up(home: Home) -> None:
+    say(f"Lagoon is already up for the home folder {home.root}.")
+    try:
+        page, link = fresh_link(home)
+    except Refusal:  # it has only just been started, in another terminal
+        say("It is still starting; its terminal says when it is ready.")
+        return
+    say(f"The dashboard: {page}\nSign in with one click (once, within ten minutes): {link}")
+
+
+def _shown(path: Path) -> str:
+    try:
+        return f"~/{path.relative_to(Path.home())}"
+    except ValueError:
+        return str(path)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and a closed terminal end Lagoon as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,48 @@
+"""The Celery app: short, idempotent tasks that talk to Ray and to the API, and nothing else.
+
+Started as ``celery -A workers.app worker --beat``. Neither torch nor Ray is loaded here.
+"""
+
+from __future__ import annotations
+
+from celery import Celery
+
+from workers.settings import Settings
+
+# Redis gives a task that was not acknowledged to another worker after this time. Tasks take
+# seconds, so a longer one would only delay what a dead worker held.
+VISIBILITY_SECONDS = 120
+
+
+def create_app(settings: Settings) -> Celery:
+    """The app with its schedule, for the broker of ``settings``."""
+    app = Celery(
+        "workers", broker=settings.broker_url.get_secret_value(), include=["workers.tasks"]
+    )
+    app.conf.update(
+        task_ignore_result=True,
+        # Every task may run twice, so one whose worker died is simply run again.
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_time_limit=60,
+        worker_prefetch_multiplier=1,
+        worker_cancel_long_running_tasks_on_connection_loss=True,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        broker_connection_retry_on_startup=True,
+        broker_transport_options={"visibility_timeout": VISIBILITY_SECONDS},
+        visibility_timeout=VISIBILITY_SECONDS,
+        timezone="UTC",
+        beat_schedule={
+            "observe": {
+                "task": "workers.observe",
+                "schedule": settings.observe_seconds,
+                # A look that nobody took in time is worth nothing.
+                "options": {"expires": 3 * settings.observe_seconds},
+            }
+        },
+    )
+    return app
+
+
+app = create_app(Settings())

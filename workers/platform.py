@@ -1,0 +1,107 @@
+"""The workers' side of the API: the few endpoints that only the service token opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from lagoon.status import RayStatus
+
+TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt that is not over, as the platform knows it."""
+
+    id: str
+    submission_id: str | None
+    """The name of its Ray job; None before it was submitted."""
+    stop_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """What Ray says of an attempt's job."""
+
+    attempt_id: str
+    ray_status: RayStatus
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """What the cluster has in all."""
+
+    cpus: float
+    gpus: float
+
+
+class Platform:
+    """The API, called with the service token. Methods raise ``httpx.HTTPError``."""
+
+    def __init__(
+        self, api_url: str, token: str, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self.api_url = api_url
+        self._http = httpx.Client(
+            base_url=f"{api_url}/api/v1/internal",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=TIMEOUT_SECONDS,
+            transport=transport,
+        )
+
+    def __enter__(self) -> Platform:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def active_attempts(self) -> list[Attempt]:
+        """Every attempt that holds the machine or is about to."""
+        items = self._call("GET", "/attempts", params={"active": "true"})["items"]
+        return [
+            Attempt(item["id"], item.get("submission_id"), bool(item.get("stop_requested")))
+            for item in items
+        ]
+
+    def mint_token(self, attempt_id: str) -> tuple[str, str]:
+        """A new credential for the attempt's driver, in place of any old one; and the API's URL."""
+        answer = self._call("POST", f"/attempts/{attempt_id}/token")
+        return answer["token"], answer.get("api_url") or self.api_url
+
+    def report_submitted(self, attempt_id: str, submission_id: str) -> None:
+        """The attempt's job is Ray's now."""
+        self._call(
+            "POST", f"/attempts/{attempt_id}/submitted", json={"submission_id": submission_id}
+        )
+
+    def report_submit_failed(self, attempt_id: str, reason: str, traceback: str) -> None:
+        """The attempt's job cannot be started: the run ends as failed."""
+        body = {"reason": reason, "traceback": traceback}
+        self._call("POST", f"/attempts/{attempt_id}/submit-failed", json=body)
+
+    def report_seen(
+        self, *, reachable: bool, cluster: ClusterSeen | None, jobs: list[JobSeen]
+    ) -> None:
+        """One look at Ray."""
+        body = {
+            "ray": "ok" if reachable else "unreachable",
+            "cluster": {"cpus": cluster.cpus, "gpus": cluster.gpus} if cluster else None,
+            "jobs": [
+                {
+                    "attempt_id": job.attempt_id,
+                    "ray_status": job.ray_status,
+                    "message": job.message,
+                }
+                for job in jobs
+            ],
+        }
+        self._call("POST", "/observations", json=body)
+
+    def _call(self, method: str, path: str, **options: Any) -> Any:
+        answer = self._http.request(method, path, **options)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None

@@ -1,0 +1,53 @@
+"""Settings of the workers: environment variables with one prefix, validated when first used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEFAULT_HOME = Path("~/.lagoon")
+
+
+class Settings(BaseSettings):
+    """What the Celery tasks need to know of their surroundings. The database is not among it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LAGOON_", use_attribute_docstrings=True, extra="ignore", frozen=True
+    )
+
+    home: Path = Field(default_factory=lambda: DEFAULT_HOME.expanduser())
+    """Folder for attempts, models and artifacts; shared by the nodes of a cluster."""
+    api_url: str = "http://127.0.0.1:8000"
+    """Where the API answers."""
+    broker_url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    """Redis or Valkey, as redis://:password@host:port/0."""
+    service_token_file: Path | None = None
+    """File with the workers' credential. Default: credentials/service-token in the home folder."""
+    ray_address: str = "http://127.0.0.1:8265"
+    """Where Ray's Jobs API answers."""
+    artifacts_url: str | None = None
+    """Where checkpoints and trajectories go (fsspec). Default: artifacts in the home folder."""
+    observe_seconds: float = Field(3.0, gt=0)
+    """Time between two looks at Ray."""
+
+    @property
+    def service_token(self) -> str:
+        """The workers' credential, read anew every time: the API makes it at its first start."""
+        path = self.service_token_file or self.home / "credentials" / "service-token"
+        return path.read_text(encoding="utf-8").strip()
+
+
+def ray_token() -> str | None:
+    """The token of Ray's own authentication, from Ray's own variables; None without one."""
+    if token := os.environ.get("RAY_AUTH_TOKEN"):
+        return token
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    return Path(path).read_text(encoding="utf-8").strip() if path else None
+
+
+def home_folder() -> Path:
+    """The home folder of LAGOON_HOME, else ``~/.lagoon``."""
+    return Path(os.environ.get("LAGOON_HOME") or DEFAULT_HOME).expanduser().absolute()

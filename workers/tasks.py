@@ -1,0 +1,126 @@
+"""The Celery tasks. Each takes seconds, may run twice, and knows an attempt by its id alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from workers.app import app
+from workers.launch import RayJobs, RayUnreachable, SubmitRefused, entrypoint, submission_id
+from workers.platform import ClusterSeen, JobSeen, Platform
+from workers.settings import Settings, ray_token
+
+logger = logging.getLogger(__name__)
+
+RETRIED = (RayUnreachable, httpx.TransportError)
+"""Failures that pass: the task is tried again, for about five minutes."""
+RETRY: dict[str, Any] = {"max_retries": 30, "default_retry_delay": 10}
+
+# What of this process's environment a driver gets. Secrets are not among it: Ray shows a job's
+# environment to whoever may look at its dashboard.
+HANDED_ON = ("HF_HUB_OFFLINE", "HF_HOME", "LAGOON_ARTIFACTS_URL", "VLLM_CPU_OMP_THREADS_BIND")
+
+
+@app.task(name="workers.submit", bind=True, **RETRY)
+def submit(task: Any, attempt_id: str) -> None:
+    """Start an attempt's Ray job."""
+    settings = Settings()
+    try:
+        with open_platform(settings) as platform, open_ray(settings) as ray:
+            submit_attempt(attempt_id, platform, ray, settings.home)
+    except RETRIED as error:
+        raise task.retry(exc=error) from error
+
+
+@app.task(name="workers.stop", bind=True, **RETRY)
+def stop(task: Any, attempt_id: str) -> None:
+    """End an attempt's Ray job, whose driver did not end when it was asked to."""
+    try:
+        with open_ray(Settings()) as ray:
+            ray.stop(submission_id(attempt_id))
+    except RETRIED as error:
+        raise task.retry(exc=error) from error
+
+
+@app.task(name="workers.observe")
+def observe() -> None:
+    """Tell the API what Ray says of every attempt that is not over."""
+    settings = Settings()
+    with open_platform(settings) as platform, open_ray(settings) as ray:
+        observe_attempts(platform, ray)
+
+
+def submit_attempt(attempt_id: str, platform: Platform, ray: RayJobs, home: Path) -> None:
+    """Mint the driver's credential, hand the job to Ray, and tell the platform how it went.
+
+    The platform refuses an attempt that is over, or deleted: then there is nothing to submit.
+    """
+    job = submission_id(attempt_id)
+    if ray.state(job).status == "missing":
+        try:
+            token, api_url = platform.mint_token(attempt_id)
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code not in (404, 409, 410):
+                raise
+            logger.info("attempt %s is not to be started any more", attempt_id)
+            return
+        credential = write_credential(home, attempt_id, token)
+        try:
+            ray.submit(job, entrypoint(attempt_id, api_url, credential), driver_environment(home))
+        except SubmitRefused as error:
+            reason = f"Ray refused the job: {error}"
+            platform.report_submit_failed(attempt_id, reason, traceback.format_exc())
+            return
+    platform.report_submitted(attempt_id, job)
+
+
+def observe_attempts(platform: Platform, ray: RayJobs) -> None:
+    """One look at Ray, reported as a whole; when Ray is away, that is the report."""
+    attempts = [item for item in platform.active_attempts() if item.submission_id]
+    cluster: ClusterSeen | None = None
+    jobs: list[JobSeen] = []
+    try:
+        cluster = ray.cluster()
+        for attempt in attempts:
+            state = ray.state(attempt.submission_id or submission_id(attempt.id))
+            jobs.append(JobSeen(attempt.id, state.status, state.message))
+    except RayUnreachable as error:
+        logger.warning("Ray is not reachable: %s", error)
+        unreachable = [JobSeen(item.id, "unreachable", str(error)) for item in attempts]
+        platform.report_seen(reachable=False, cluster=None, jobs=unreachable)
+        return
+    platform.report_seen(reachable=True, cluster=cluster, jobs=jobs)
+
+
+def write_credential(home: Path, attempt_id: str, token: str) -> Path:
+    """Leave the driver's credential where only this user can read it."""
+    folder = home / "attempts" / attempt_id
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / "credential"
+    new = folder / "credential.new"
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token)
+    new.replace(path)
+    return path
+
+
+def driver_environment(home: Path) -> dict[str, str]:
+    """The variables that a driver and its actors get on top of the node's own."""
+    handed_on = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
+    return {**handed_on, "LAGOON_HOME": str(home)}
+
+
+def open_platform(settings: Settings) -> Platform:
+    """The API with the workers' credential."""
+    return Platform(settings.api_url, settings.service_token)
+
+
+def open_ray(settings: Settings) -> RayJobs:
+    """The Jobs API with Ray's token."""
+    return RayJobs(settings.ray_address, ray_token())
