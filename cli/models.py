@@ -17,12 +17,6 @@ from lagoon.models import MODELS, known_model
 
 app = typer.Typer(help="Built-in models.", no_args_is_help=True)
 
-# In a process of its own: the command must not load torch, nor the workers.
-BUILD = (
-    "import sys, pathlib; from workers.models import build; "
-    "build(sys.argv[1], pathlib.Path(sys.argv[2]), lambda line: print(line, flush=True))"
-)
-
 
 @app.command("list")
 def list_models(home: HomeOption = None, as_json: JsonOption = False) -> None:
@@ -60,7 +54,7 @@ def build_model(
 
 def is_built(home: Home, name: str) -> bool:
     """True when the home folder holds the model."""
-    return (home.root / "models" / name / "config.json").exists()
+    return any((home.root / "models" / name).glob("*/build.json"))
 
 
 def ensure_built(home: Home, name: str, progress: Callable[[str], None]) -> bool:
@@ -68,7 +62,8 @@ def ensure_built(home: Home, name: str, progress: Callable[[str], None]) -> bool
     if is_built(home, name):
         return False
     progress(f"Building the model {name!r} (once):")
-    command = [sys.executable, "-c", BUILD, name, str(home.root)]
+    # In a process of its own: the command must not load torch, nor the workers.
+    command = [sys.executable, "-m", "workers.models", name, "--home", str(home.root)]
     environment = {**os.environ, "LAGOON_HOME": str(home.root)}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment

@@ -21,7 +21,6 @@ from pathlib import Path
 from types import FrameType
 
 from backend.database import upgrade
-
 from cli.client import Api
 from cli.demo import make_demo
 from cli.home import Home, HomeLock

@@ -112,13 +112,17 @@ class RayJobs:
             _json(answer)
 
     def cluster(self) -> ClusterSeen:
-        """The CPUs and GPUs of all nodes together."""
-        answer = self._request("GET", "/api/cluster_status")
-        usage = _json(answer).get("data", {}).get("clusterStatus", {}).get("loadMetricsReport", {})
-        totals = {name: float(pair[1]) for name, pair in (usage.get("usage") or {}).items()}
-        if "CPU" not in totals:
-            raise RayUnreachable("Ray does not say yet what its cluster has")
-        return ClusterSeen(cpus=totals["CPU"], gpus=totals.get("GPU", 0.0))
+        """The CPUs and GPUs of all nodes that are alive, together."""
+        answer = self._request("GET", "/api/v0/nodes", params={"detail": "1", "limit": "10000"})
+        listed = (_json(answer).get("data") or {}).get("result") or {}
+        nodes = [node for node in listed.get("result") or [] if node.get("state") == "ALIVE"]
+        if not nodes:
+            raise RayUnreachable("Ray has no node yet")
+        totals = [node.get("resources_total") or {} for node in nodes]
+        return ClusterSeen(
+            cpus=sum(float(total.get("CPU", 0)) for total in totals),
+            gpus=sum(float(total.get("GPU", 0)) for total in totals),
+        )
 
     def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:

@@ -67,7 +67,7 @@ def submit_attempt(attempt_id: str, platform: Platform, ray: RayJobs, home: Path
         except httpx.HTTPStatusError as error:
             if error.response.status_code not in (404, 409, 410):
                 raise
-            logger.info("attempt %s is not to be started any more", attempt_id)
+            logger.warning("attempt %s is not to be started any more", attempt_id)
             return
         credential = write_credential(home, attempt_id, token)
         try:

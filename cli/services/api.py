@@ -13,7 +13,7 @@ from cli.services.valkey import broker_url
 
 def api(home: Home, ports: Ports) -> Service:
     """The API on the loopback address."""
-    command = [sys.executable, "-m", "uvicorn", "backend.app:create_app", "--factory"]
+    command = [sys.executable, "-m", "uvicorn", "backend.app:app_from_environment", "--factory"]
     command += ["--host", "127.0.0.1", "--port", str(ports.api), "--no-access-log"]
     return Service(
         name="api",

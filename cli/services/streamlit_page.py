@@ -4,7 +4,7 @@ from cli.home import Home
 from cli.ports import Ports
 from cli.services.api import api_url, dashboard_url
 from cli.services.base import Service, answers
-from dashboard import serve
+from dashboard.serve import command, environment
 
 
 def dashboard(home: Home, ports: Ports) -> Service:
@@ -12,8 +12,8 @@ def dashboard(home: Home, ports: Ports) -> Service:
     return Service(
         name="dashboard",
         title="dashboard",
-        command=serve.command(ports.dashboard),
-        environment=serve.environment(api_url=api_url(ports), dashboard_url=dashboard_url(ports)),
+        command=command(ports.dashboard),
+        environment=environment(api_url=api_url(ports), dashboard_url=dashboard_url(ports)),
         is_ready=lambda: answers(f"{dashboard_url(ports)}/_stcore/health"),
         stop_seconds=3.0,
     )

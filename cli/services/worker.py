@@ -12,7 +12,7 @@ from cli.services.ray_head import cluster_address, jobs_url, ray_access
 def worker(home: Home, ports: Ports) -> Service:
     """One process. Threads are enough, as every task only waits for HTTP answers."""
     command = [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--beat"]
-    command += ["--pool", "threads", "--concurrency", "4", "--loglevel", "INFO"]
+    command += ["--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING"]
     command += ["--without-gossip", "--without-mingle", "--hostname", f"lagoon-{home.key}@%h"]
     command += ["--schedule", str(home.run / "beat-schedule")]
     return Service(
