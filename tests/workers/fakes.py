@@ -8,7 +8,7 @@ from typing import Any
 
 from lagoon.config import RunConfig
 from lagoon.events import Event, HistogramLogged, Point, StepLogged
-from lagoon.metrics import LOSS, Metric
+from lagoon.metrics import LEARNING_RATE, LOSS, Metric
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.generators import Generators, UpdateReport
 from workers.loops.context import LoopContext
@@ -120,7 +120,7 @@ class FakeTrainer:
     ) -> dict[str, tuple[float, float]]:
         self.batches.append(list(samples))
         self.learning_rates.append(learning_rate)
-        return {LOSS.name: (2.0, 4.0)}
+        return {LOSS.name: (2.0, 4.0), LEARNING_RATE.name: (learning_rate, 1.0)}
 
     async def weights(self) -> tuple[Any, str]:
         return len(self.batches), f"sum-of-{len(self.batches)}"

@@ -191,7 +191,6 @@ class PolicyGradientLoop:
                 *rollout_points(trajectories, now - step_started),
                 *_trainer_points(sums),
                 *sync_points(received, checksum),
-                point(m.LEARNING_RATE, learning_rate),
                 point(m.STEP_SECONDS, now - step_started),
                 point(m.GENERATE_SECONDS, drawn_at - step_started),
                 point(m.TRAIN_SECONDS, trained_at - drawn_at),
