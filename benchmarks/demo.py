@@ -16,8 +16,8 @@ BARS = {"grpo-calculator": (0.25, 360.0), "es-sudoku4": (0.15, 600.0)}
 CONTROL_BAR = 0.05
 NOTES = """Greedy success on held-out tasks before and after training. The control is the same run
 with the rewards of each step dealt out at random before learning from them. Each row is one run,
-alone on the machine, started with `lagoon train`; seconds include starting Ray, the engine and the
-trainer. Kept as JSON lines in `docs/results/data/demo.jsonl`; a rerun measures only missing cells."""
+alone on the machine, started with `lagoon train`; seconds include starting Ray, the engine and
+the trainer. Kept in `docs/results/data/demo.jsonl`; a rerun measures only what is missing."""
 
 
 def measure(options: Options) -> Report:
@@ -32,13 +32,15 @@ def measure(options: Options) -> Report:
     results = completed("demo", cells)
     missed = [target for preset in BARS for target in _missed(preset, results)]
     gains = {preset: [_gain(row) for row in _of(results, preset, "none")] for preset in BARS}
-    figure = "; ".join(
-        f"{preset}: {sum(g >= BARS[preset][0] for g in gains[preset])} of {len(gains[preset])} "
-        f"seeds gain {BARS[preset][0]} or more (mean {sum(gains[preset]) / len(gains[preset]):+.3f})"
-        for preset in BARS
-    )
+    figure = "; ".join(_figure(preset, gains[preset]) for preset in BARS)
     header = ("run", "rewards", "seed", "before", "after", "gain", "tasks", "steps", "seconds")
     return Report(header, [_row(row) for row in results], figure, missed, NOTES)
+
+
+def _figure(preset: str, gains: Sequence[float]) -> str:
+    bar = BARS[preset][0]
+    met, mean = sum(gain >= bar for gain in gains), sum(gains) / len(gains)
+    return f"{preset}: {met} of {len(gains)} seeds gain {bar} or more (mean {mean:+.3f})"
 
 
 def _of(results: Sequence[Mapping[str, Any]], preset: str, control: str) -> list[Mapping[str, Any]]:
