@@ -44,19 +44,19 @@ async def store_points(
     """Store the scalar values of ``steps``."""
     keys = [[(point.name, _labels(point.labels)) for point in event.points] for event in steps]
     series = await _series_ids(session, run.id, {key for each in keys for key in each})
+    number, cursor = attempt.number, run.cursor
     rows: list[str] = []
     values: dict[int, list[tuple[int, float]]] = {}
     for event, event_keys in zip(steps, keys, strict=True):
+        middle = f"\t{number}\t{event.step}\t{event.at!r}\t"
         for point, key in zip(event.points, event_keys, strict=True):
             id = series[key]
-            rows.append(
-                f"{id}\t{attempt.number}\t{event.step}\t{event.at!r}\t{point.value!r}\t{run.cursor}\n"
-            )
+            rows.append(f"{id}{middle}{point.value!r}\t{cursor}\n")
             values.setdefault(id, []).append((event.step, point.value))
     if not rows:
         return
     driver = await driver_connection(session)
-    async with driver.cursor() as cursor, cursor.copy(COPY_POINTS) as copy:
+    async with driver.cursor() as sender, sender.copy(COPY_POINTS) as copy:
         await copy.write("".join(rows))
     await _update_latest(session, run, attempt, {id: _summary(v) for id, v in values.items()})
 
@@ -119,6 +119,8 @@ def _by_key(rows: Iterable[Any]) -> dict[SeriesKey, int]:
 
 
 def _labels(labels: dict[str, str]) -> Labels:
+    if not labels:
+        return ()
     if sum(len(key) + len(value) for key, value in labels.items()) > MAX_LABEL_CHARACTERS:
         raise Problem(
             422,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from backend.dependencies import SessionOf
 from backend.metrics import points, repository
-from backend.metrics.lineage import FOREVER, surviving
+from backend.metrics.lineage import FOREVER
 from backend.metrics.schemas import (
     HistogramsOut,
     HistogramTotal,
@@ -51,11 +51,7 @@ async def read_metrics(
         cursor=run.cursor,
         series=[
             await points.read(
-                session,
-                each.name,
-                each.labels,
-                points.Window(each.id, surviving(latest), after, run.cursor),
-                max_points,
+                session, each, latest, after=after, upto=run.cursor, max_points=max_points
             )
             for each, latest in found
             if any(one.cursor > after for one in latest)

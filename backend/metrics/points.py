@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.metrics.lineage import Span
+from backend.metrics.lineage import Span, surviving
 from backend.metrics.schemas import Points, SeriesPoints
+from backend.models import MetricLatest, MetricSeries
 
 POINTS_PER_BUCKET = 4
 
@@ -26,7 +27,7 @@ SURVIVING = """
     where p.series_id = :series and p.cursor > :after and p.cursor <= :upto
 """
 
-EXTENT = text(f"select count(*) as num, min(p.step) as low, max(p.step) as high {SURVIVING}")
+EXTENT = text(f"select count(*), min(p.step), max(p.step) {SURVIVING}")
 
 ALL = text(f"select p.step, p.at, p.value {SURVIVING} order by p.step, p.cursor")
 
@@ -40,11 +41,19 @@ BUCKETS = text(f"""
       max(array[p.value, -p.step, p.at]) filter (where p.value <> 'NaN') as high,
       min(p.step) filter (where p.value = 'NaN') as nan_step
     {SURVIVING}
-    group by div((p.step - cast(:low as bigint))::numeric * :buckets, :width)
+    group by floor((p.step - cast(:low as bigint))::float8 * :buckets / :width)
 """)
 
 Point = tuple[int, float, float]
 """Step, time in Unix seconds, value."""
+
+
+class Extent(NamedTuple):
+    """How many points there are, and between which steps."""
+
+    num: int
+    low: int
+    high: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +78,20 @@ class Window:
 
 
 async def read(
-    session: AsyncSession, name: str, labels: dict[str, str], window: Window, max_points: int
+    session: AsyncSession,
+    series: MetricSeries,
+    latest: Sequence[MetricLatest],
+    *,
+    after: int,
+    upto: int,
+    max_points: int,
 ) -> SeriesPoints:
-    """At most ``max_points`` points of the window (and always at least those of one bucket)."""
-    extent = (await session.execute(EXTENT, window.parameters)).one()
+    """At most ``max_points`` of the series' points that came in after one cursor, up to another."""
+    name, labels = series.name, series.labels
+    window = Window(series.id, surviving(latest), after, upto)
+    extent = _known_extent(latest, window)
+    if extent is None:
+        extent = Extent(*(await session.execute(EXTENT, window.parameters)).one())
     if extent.num <= max_points:
         rows = await session.execute(ALL, window.parameters)
         points: list[Point] = [(row.step, row.at, row.value) for row in rows]
@@ -85,6 +104,13 @@ async def read(
     )
     points, nan_steps = _extremes(rows.all())
     return _series(name, labels, extent.num, points, nan_steps, "minmax")
+
+
+def _known_extent(latest: Sequence[MetricLatest], window: Window) -> Extent | None:
+    """The extent of a whole series with one attempt, without reading its points."""
+    if window.after > 0 or len(latest) != 1 or latest[0].cursor > window.upto:
+        return None
+    return Extent(latest[0].count, latest[0].first_step, latest[0].last_step)
 
 
 def _extremes(rows: Sequence[Any]) -> tuple[list[Point], list[int]]:
