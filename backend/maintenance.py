@@ -4,7 +4,7 @@
 
     every half second, in every API process:
         try to take the lease (an advisory lock of one transaction) ── taken? skip this turn
-            schedule, remind ──▶ commit ──▶ send what is due ──▶ commit
+            conclude, schedule, remind ──▶ commit ──▶ send what is due ──▶ commit
 
 Each turn takes its lease anew, so that a process that dies leaves nothing behind.
 """
@@ -21,6 +21,7 @@ from sqlalchemy import text
 from backend.context import Context
 from backend.outbox import remind, send_due
 from backend.runs.scheduling import schedule
+from backend.runs.stopping import conclude_unsubmitted
 
 INTERVAL_SECONDS = 0.5
 FAILURE_PAUSE_SECONDS = 5.0
@@ -36,8 +37,10 @@ async def turn(context: Context) -> bool:
     async with context.database.session() as session:
         if not await session.scalar(TAKE_LEASE, {"key": SCHEDULER_LOCK}):
             return False
-        await schedule(session, context.clock())
-        await remind(session, context.clock())
+        now = context.clock()
+        await conclude_unsubmitted(session, now)
+        await schedule(session, now)
+        await remind(session, now)
         await session.commit()
     async with context.database.session() as session:
         await send_due(session, context.queue, context.clock())

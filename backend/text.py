@@ -9,6 +9,8 @@ from pydantic import AfterValidator, Field
 
 NUL_PICTURE = "\u2400"
 MAX_DEPTH = 50
+MAX_SENTENCE = 300
+MAX_EXCERPT = 100_000
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -37,6 +39,17 @@ LongText = Annotated[str, Field(max_length=100_000), AfterValidator(_storable)]
 def without_nul(text: str) -> str:
     """``text`` with NUL shown as ␀: a driver's output is kept, not refused, because of it."""
     return text.replace("\0", NUL_PICTURE)
+
+
+def first_line(text: str) -> str:
+    """The first line with something on it, cut to a sentence's length."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= MAX_SENTENCE else line[: MAX_SENTENCE - 1] + "…"
+
+
+def excerpt(text: str) -> str:
+    """``text`` fit for storage: of a very long one the end, where tracebacks have their cause."""
+    return without_nul(text[-MAX_EXCERPT:])
 
 
 def unstorable(value: Any) -> str | None:

@@ -22,6 +22,7 @@ from backend.errors import NotFound, Problem
 from backend.models import Attempt, Run
 from backend.paging import Page
 from backend.runs.transitions import move, record
+from backend.text import excerpt, first_line
 from backend.tokens import mint
 from lagoon.status import RunStatus
 
@@ -113,8 +114,9 @@ async def mark_submit_failed(
     """The attempt could not become a Ray job: its run has failed."""
     run, attempt = found
     if not RunStatus(attempt.status).is_terminal:
-        run.traceback = body.traceback
-        move(session, run, attempt, RunStatus.FAILED, body.reason, now, by="workers")
+        run.traceback = excerpt(body.traceback) if body.traceback else None
+        reason = first_line(body.reason) or "It could not be submitted to Ray."
+        move(session, run, attempt, RunStatus.FAILED, reason, now, by="workers")
     await session.commit()
 
 

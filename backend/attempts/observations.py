@@ -14,14 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.attempts import repository
 from backend.attempts.schemas import Observation, ObservedJob
-from backend.models import Attempt, ClusterObservation, Run
+from backend.models import Attempt, ClusterObservation
 from backend.runs.transitions import move
-from backend.text import without_nul
+from backend.text import excerpt, first_line
 from lagoon.status import RunStatus, concluded
 
 SUBMISSION_GRACE = timedelta(seconds=15)
 HEARTBEAT_FRESH = timedelta(seconds=15)
-UNSUBMITTED_STOP_GRACE = timedelta(seconds=30)
 
 
 async def take(session: AsyncSession, observation: Observation, now: datetime) -> None:
@@ -49,9 +48,9 @@ async def _take_job(session: AsyncSession, job: ObservedJob, now: datetime) -> N
         return
     run, attempt = found
     attempt.ray_status = job.ray_status
-    attempt.ray_message = without_nul(job.message) if job.message else None
+    attempt.ray_message = excerpt(job.message) if job.message else None
     attempt.ray_seen_at = now
-    if RunStatus(attempt.status).is_terminal or not _is_evidence(job, run, attempt, now):
+    if RunStatus(attempt.status).is_terminal or not _is_evidence(job, attempt, now):
         return
     conclusion = concluded(
         RunStatus(run.status), job.ray_status, None, run.stop_requested_at is not None
@@ -60,15 +59,15 @@ async def _take_job(session: AsyncSession, job: ObservedJob, now: datetime) -> N
         return
     status, reason = conclusion
     if job.message and status is RunStatus.FAILED:
-        reason = f"{reason} Ray says: {job.message}"
+        reason = f"{reason} Ray says: {first_line(job.message)}"
+        run.traceback = run.traceback or excerpt(job.message)
     move(session, run, attempt, status, reason, now, by="observation")
 
 
-def _is_evidence(job: ObservedJob, run: Run, attempt: Attempt, now: datetime) -> bool:
+def _is_evidence(job: ObservedJob, attempt: Attempt, now: datetime) -> bool:
     if job.ray_status != "missing":
         return True
     if attempt.submitted_at is None:
-        asked = run.stop_requested_at
-        return asked is not None and now - asked > UNSUBMITTED_STOP_GRACE
+        return False
     is_heard = attempt.heartbeat_at is not None and now - attempt.heartbeat_at < HEARTBEAT_FRESH
     return now - attempt.submitted_at > SUBMISSION_GRACE and not is_heard

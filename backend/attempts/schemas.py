@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from backend.text import LongText
 from lagoon.status import RayStatus, RunStatus
 
 
@@ -47,10 +46,10 @@ class Submitted(_Body):
 
 
 class SubmitFailed(_Body):
-    """Why an attempt could not become a Ray job."""
+    """Why an attempt could not become a Ray job. Long texts are cut, not refused."""
 
-    reason: str = Field(min_length=1, max_length=2000)
-    traceback: LongText | None = None
+    reason: str
+    traceback: str | None = None
 
 
 class ClusterResources(_Body):
@@ -65,7 +64,7 @@ class ObservedJob(_Body):
 
     attempt_id: str = Field(max_length=200)
     ray_status: RayStatus
-    message: str | None = Field(None, max_length=10_000)
+    message: str | None = None
 
 
 class Observation(_Body):

@@ -4,7 +4,8 @@
 
     queued, or not yet sent to the workers ──▶ stopped
     starting, running ──▶ stopping ──(driver sees the request)──▶ stopped
-                              └──(20 s later)──▶ workers.stop ──▶ stopped
+                              ├──(20 s later)──▶ workers.stop ──▶ stopped
+                              └──(30 s later, no trace of a job)──▶ stopped
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.errors import Problem
-from backend.models import OutboxMessage, Run
+from backend.models import Attempt, OutboxMessage, Run
 from backend.outbox import enqueue
 from backend.queue import STOP, SUBMIT
 from backend.runs import repository
@@ -23,6 +24,7 @@ from backend.runs.transitions import move
 from lagoon.status import RunStatus
 
 GRACE = timedelta(seconds=20)
+UNSUBMITTED_GRACE = timedelta(seconds=30)
 
 
 async def request_stop(session: AsyncSession, run: Run, by: str, now: datetime) -> None:
@@ -45,6 +47,28 @@ async def request_stop(session: AsyncSession, run: Run, by: str, now: datetime) 
     reason = f"Stop requested by {by}."
     move(session, run, attempt, RunStatus.STOPPING, reason, now, by=by)
     enqueue(session, STOP, attempt.id, now, delay=GRACE)
+
+
+async def conclude_unsubmitted(session: AsyncSession, now: datetime) -> None:
+    """Stop the runs that were to stop before anything was heard of their job.
+
+    Should the job begin after all, its credential is worth nothing.
+    """
+    unheard = (
+        select(Run, Attempt)
+        .join(Attempt, Attempt.run_id == Run.id)
+        .where(
+            Attempt.status == RunStatus.STOPPING.value,
+            Attempt.submitted_at.is_(None),
+            Attempt.heartbeat_at.is_(None),
+            Run.stop_requested_at < now - UNSUBMITTED_GRACE,
+        )
+        .with_for_update(skip_locked=True)
+    )
+    for run, attempt in (await session.execute(unheard)).all():
+        attempt.token_hash = None
+        reason = f"Stopped by {run.stop_requested_by} before its job was submitted."
+        move(session, run, attempt, RunStatus.STOPPED, reason, now, by="scheduler")
 
 
 async def _withdraw_submission(session: AsyncSession, attempt_id: str) -> bool:

@@ -109,15 +109,28 @@ async def test_a_run_whose_driver_is_heard_is_not_lost_with_ray(api: Api) -> Non
 
 async def test_a_stop_before_the_submission_ends_without_a_job(api: Api) -> None:
     ada = await api.user()
-    run_id, _ = await api.started(ada)
+    run_id, driver = await api.started(ada)
     await ada.post(f"/runs/{run_id}/stop")
     answer = await api.workers.post(f"/internal/attempts/{run_id}-a1/token")
     assert answer.status_code == 409
     await observe(api, run_id, "missing")
+    await api.turn()
     assert (await read_run(ada, run_id))["status"] == "stopping"
     api.clock.advance(31)
-    await observe(api, run_id, "missing")
-    assert (await read_run(ada, run_id))["status"] == "stopped"
+    await api.turn()
+    run = await read_run(ada, run_id)
+    assert run["status"] == "stopped"
+    assert run["reason"] == "Stopped by ada before its job was submitted."
+    assert (await driver.get(f"/attempts/{run_id}-a1/config")).status_code == 401
+
+
+async def test_a_long_report_of_ray_is_cut_to_a_sentence_and_kept_beside_it(api: Api) -> None:
+    ada = await api.user()
+    run_id, _ = await api.started(ada)
+    await observe(api, run_id, "failed", "The job died.\nTraceback …\n" + "x" * 200_000 + "\0")
+    run = await read_run(ada, run_id)
+    assert run["reason"].endswith("Ray says: The job died.")
+    assert run["traceback"].endswith("x␀")
 
 
 async def test_a_submission_that_fails_ends_the_run_with_its_cause(api: Api) -> None:
