@@ -1,0 +1,90 @@
+"""The API behind a real server, with the workers' own client and event sink in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+
+from lagoon.events import LogLogged, Point, RunEnded, StatusLogged, StepLogged
+from lagoon.metrics import LOSS
+from tests.backend.api import Api, make_run, read_run, send
+from workers.platform import ClusterSeen, JobSeen, Platform
+from workers.sink import PlatformSink
+
+
+@pytest.fixture
+async def url(api: Api) -> AsyncIterator[str]:
+    """Where the API is served, on a port of its own."""
+    server = uvicorn.Server(
+        uvicorn.Config(api.app, port=0, lifespan="off", log_config=None, ws="none")
+    )
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)  # the server's own flag is what is waited for
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    await serving
+
+
+async def test_the_workers_client_and_the_sink_speak_this_api(
+    api: Api, url: str, tmp_path: Path
+) -> None:
+    ada = await api.user()
+    run_id = (await make_run(ada))["id"]
+    await api.turn()
+    stop_seen = threading.Event()
+    service_token = api.settings.service_token_path.read_text().strip()
+
+    def work() -> list[str]:
+        with Platform(url, service_token) as platform:
+            [attempt] = platform.active_attempts()
+            token, _ = platform.mint_token(attempt.id)
+            platform.report_submitted(attempt.id, f"run-{attempt.id}")
+            headers = {"Authorization": f"Bearer {token}"}
+            with httpx.Client(base_url=url, headers=headers) as client:
+                config = client.get(f"/api/v1/attempts/{attempt.id}/config").json()
+                sink = PlatformSink(
+                    client, attempt.id, tmp_path / "spool", stop_seen.set, period_seconds=0.01
+                )
+                now = time.time()
+                sink.log(StatusLogged(at=now, phase="running", message="training"))
+                point = Point(name=LOSS.name, value=float("nan"))
+                sink.log(StepLogged(at=now, step=1, points=(point,)))
+                sink.log(LogLogged(at=now, lines=("a line",)))
+                sink.log(RunEnded(at=now, outcome="finished", reason="All done."))
+                assert sink.close()
+            platform.report_seen(
+                reachable=True,
+                cluster=ClusterSeen(2, 0),
+                jobs=[JobSeen(attempt.id, "succeeded", "")],
+            )
+            return [attempt.id, config["name"]]
+
+    assert await asyncio.to_thread(work) == [f"{run_id}-a1", "a run"]
+    run = await read_run(ada, run_id)
+    assert run["status"] == "finished"
+    assert run["reason"] == "All done."
+    assert run["first_nan"] == {"name": LOSS.name, "step": 1}
+    assert not stop_seen.is_set()
+
+
+async def test_an_oversized_body_is_refused_by_the_served_api_and_the_next_one_taken(
+    api: Api, url: str
+) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    async with httpx.AsyncClient(base_url=url, headers=driver.headers) as client:
+        path = f"/api/v1/attempts/{run_id}-a1/events"
+        answer = await client.post(path, content=b"x" * (9 << 20))
+        assert answer.status_code == 413
+        answer = await client.post(path, json=api.batch([], number=1))
+        assert answer.status_code == 202
+    await send(driver, run_id, api.batch([], number=2))
