@@ -10,6 +10,7 @@ from argon2 import PasswordHasher
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
+from sqlalchemy.exc import OperationalError
 
 from backend import errors, health, logs, maintenance
 from backend.accounts import endpoints as accounts
@@ -97,7 +98,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context: Context = app.state.context
     for name, value in described(context.settings).items():
         logger.info("%s=%s", name, value)
-    await ensure_admin(context)
+    try:
+        await ensure_admin(context)
+    except OperationalError as error:
+        # It serves all the same: /readyz says what is missing, and the periodic work goes on.
+        logger.warning("the database does not answer yet: %s", type(error.orig).__name__)
     try:
         async with maintenance.running(context):
             yield

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from psycopg import errors as postgres
-from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
@@ -108,6 +108,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(DataError, _unstorable)
+    app.add_exception_handler(IntegrityError, _changed_meanwhile)
     app.add_exception_handler(OperationalError, _database_away)
     app.add_exception_handler(PoolTimeout, _database_away)
 
@@ -172,6 +173,17 @@ async def _unstorable(request: Request, error: Exception) -> JSONResponse:
         "A value in this request cannot be stored: a number beyond 64 bits, a NUL character, or a "
         "name that is too long. "
         "Nothing of the request was stored.",
+    )
+
+
+async def _changed_meanwhile(request: Request, error: Exception) -> JSONResponse:
+    logger.info("request %s met a change made meanwhile: %s", _id(request), error)
+    return problem_response(
+        request,
+        409,
+        "changed-meanwhile",
+        "Something that this request builds on was changed or deleted meanwhile. Nothing of the "
+        "request was stored; look again and repeat it.",
     )
 
 

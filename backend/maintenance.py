@@ -17,7 +17,9 @@ import logging
 from collections.abc import AsyncIterator
 
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
+from backend.accounts.bootstrap import ensure_admin
 from backend.context import Context
 from backend.outbox import remind, send_due
 from backend.runs.scheduling import schedule
@@ -48,11 +50,19 @@ async def turn(context: Context) -> bool:
 
 
 async def _forever(context: Context) -> None:
+    """Take turns until cancelled; the first account is made as soon as there is a database."""
+    has_admin = False
     while True:
         try:
+            if not has_admin:
+                await ensure_admin(context)
+                has_admin = True
             await turn(context)
             pause = INTERVAL_SECONDS
-        except Exception:  # the loop outlives a database that comes back
+        except OperationalError as error:
+            logger.warning("the database does not answer: %s", type(error.orig).__name__)
+            pause = FAILURE_PAUSE_SECONDS
+        except Exception:  # the loop outlives whatever a turn meets
             logger.exception("periodic work failed; trying again in %s s", FAILURE_PAUSE_SECONDS)
             pause = FAILURE_PAUSE_SECONDS
         await asyncio.sleep(pause)

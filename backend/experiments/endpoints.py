@@ -88,7 +88,8 @@ async def change_experiment(
 @router.delete("/experiments/{experiment_id}", status_code=204)
 async def delete_experiment(experiment: VisibleExperiment, session: SessionOf) -> None:
     """Delete an experiment with all its runs; refused while one of them is active."""
-    active = await repository.run_ids(session, experiment.id, active=True)
+    statuses = await repository.locked_runs(session, experiment.id)
+    active = [run_id for run_id, status in statuses.items() if status.is_active]
     if active:
         raise Problem(
             409,
@@ -96,7 +97,7 @@ async def delete_experiment(experiment: VisibleExperiment, session: SessionOf) -
             f"The experiment has active runs ({', '.join(active)}). Nothing was deleted; stop them "
             "first.",
         )
-    for run_id in await repository.run_ids(session, experiment.id, active=False):
+    for run_id in statuses:
         await runs_repository.remove(session, run_id)
     await repository.remove(session, experiment.id)
     await session.commit()

@@ -16,7 +16,6 @@ from backend.models import Experiment, Run, User
 from lagoon.status import RunStatus
 
 DEFAULT_TITLE = "Default"
-ACTIVE = [status.value for status in RunStatus if status.is_active]
 
 Position = tuple[datetime, str]
 
@@ -105,12 +104,11 @@ async def default(session: AsyncSession, owner_id: str, now: datetime) -> str:
     return (await session.scalars(statement)).one()
 
 
-async def run_ids(session: AsyncSession, id: str, *, active: bool) -> list[str]:
-    """The ids of the experiment's runs, or of the active ones."""
-    statement = select(Run.id).where(Run.experiment_id == id)
-    if active:
-        statement = statement.where(Run.status.in_(ACTIVE))
-    return list(await session.scalars(statement))
+async def locked_runs(session: AsyncSession, id: str) -> dict[str, RunStatus]:
+    """The status of each of the experiment's runs, none of which changes until the commit."""
+    statement = select(Run.id, Run.status).where(Run.experiment_id == id).order_by(Run.id)
+    rows = await session.execute(statement.with_for_update())
+    return {row.id: RunStatus(row.status) for row in rows}
 
 
 async def remove(session: AsyncSession, id: str) -> None:

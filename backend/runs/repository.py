@@ -22,6 +22,7 @@ from backend.models import (
 )
 
 Position = tuple[datetime, str]
+MAX_HISTORY = 1000
 NEWEST_FIRST = (Run.created_at.desc(), Run.id.desc())
 
 
@@ -88,9 +89,10 @@ async def checkpoints(session: AsyncSession, run_id: str) -> Sequence[Checkpoint
 
 
 async def history(session: AsyncSession, run_id: str) -> Sequence[RunEvent]:
-    """Everything that happened to the run, in order."""
-    statement = select(RunEvent).where(RunEvent.run_id == run_id).order_by(RunEvent.n)
-    return (await session.scalars(statement)).all()
+    """What happened to the run, in order; of a very long history the newest part."""
+    statement = select(RunEvent).where(RunEvent.run_id == run_id)
+    newest = statement.order_by(RunEvent.n.desc()).limit(MAX_HISTORY)
+    return (await session.scalars(newest)).all()[::-1]
 
 
 async def log_lines(

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from tests.backend.api import Api, config, make_run, read_run, send, step
 
@@ -71,8 +72,8 @@ async def test_more_gpus_than_the_cluster_has_are_refused(api: Api) -> None:
 )
 async def test_what_cannot_be_stored_is_refused(api: Api, odd: str) -> None:
     ada = await api.user()
-    text = json.dumps(config(environment={"name": "reasoning_gym", "dataset_options": "ODD"}))
-    body = '{"name": "a run", "config": ' + text.replace('"ODD"', odd) + "}"
+    template = json.dumps(config(environment={"name": "reasoning_gym", "dataset_options": "ODD"}))
+    body = '{"name": "a run", "config": ' + template.replace('"ODD"', odd) + "}"
     answer = await ada.post(
         "/runs", content=body.encode(), headers={"Content-Type": "application/json"}
     )
@@ -241,3 +242,23 @@ async def test_a_run_without_experiment_goes_to_the_default_one(api: Api) -> Non
     assert experiment["title"] == "Default"
     assert experiment["num_runs"] == 2
     assert (await read_run(ada, first["id"]))["num_attempts"] == 1
+
+
+async def test_a_run_for_an_experiment_deleted_meanwhile_is_refused_whole(api: Api) -> None:
+    ada = await api.user()
+    experiment = (await ada.post("/experiments", json={"title": "seeds"})).json()["id"]
+    body = {"name": "late", "config": config(), "experiment_id": experiment}
+    async with api.context.database.session() as session:
+        connection = await session.connection()
+        await connection.exec_driver_sql("delete from experiments")
+        request = asyncio.create_task(ada.post("/runs", json=body))
+        waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+        async with asyncio.timeout(30), api.context.database.session() as other:
+            while not (await other.execute(text(waiting))).scalar_one():
+                await other.commit()  # the statistics are a snapshot of the transaction
+                await asyncio.sleep(0.01)  # the request's own wait is what is waited for
+        await session.commit()
+    answer = await request
+    assert answer.status_code == 409
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (await ada.get("/runs")).json()["items"] == []
