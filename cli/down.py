@@ -27,14 +27,9 @@ def down(home: Home) -> bool:
         say("lagoon up does not end; ending its processes from here.")
         end(stack.owner, signal.SIGKILL)
     if marked(stack.mark):
-        stop_processes(stack, {"postgres": (signal.SIGINT, 20.0)}, say_stopping)
+        stop_processes(stack, {"postgres": (signal.SIGINT, 20.0)}, say)
     home.stack_file.unlink(missing_ok=True)
     return True
-
-
-def say_stopping(process: Any) -> None:
-    """One line for a process that is being ended."""
-    say(f"  stopping {process.name}")
 
 
 def status(home: Home, transport: httpx.BaseTransport | None = None) -> dict[str, Any]:

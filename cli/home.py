@@ -1,5 +1,7 @@
 """The home folder: everything that one Lagoon on one machine keeps, and where."""
 
+from __future__ import annotations
+
 import fcntl
 import hashlib
 import os
@@ -86,6 +88,12 @@ class HomeLock:
 
     def __init__(self, home: Home) -> None:
         self._file = (home.run / "lock").open("a")
+
+    def __enter__(self) -> HomeLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def take(self) -> bool:
         """True when the lock is now ours; False when another ``lagoon up`` holds it."""

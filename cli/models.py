@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -48,7 +48,7 @@ def build_model(
         raise Refusal(f"No built-in model is called {name!r}. There are: {known}.")
     folder = find_home(home)
     folder.create()
-    if not ensure_built(folder, name, say):
+    if not ensure_built(folder, name, say, {**os.environ, "LAGOON_HOME": str(folder.root)}):
         say(f"{name} has been built already.")
 
 
@@ -57,16 +57,20 @@ def is_built(home: Home, name: str) -> bool:
     return any((home.root / "models" / name).glob("*/build.json"))
 
 
-def ensure_built(home: Home, name: str, progress: Callable[[str], None]) -> bool:
-    """Build a model that is missing; whether it was built now. Raises ``Refusal`` on failure."""
+def ensure_built(
+    home: Home, name: str, progress: Callable[[str], None], environment: Mapping[str, str]
+) -> bool:
+    """Build a model that is missing, in a process with the given environment.
+
+    Returns whether it was built now. Raises ``Refusal`` when it cannot be.
+    """
     if is_built(home, name):
         return False
     progress(f"Building the model {name!r} (once):")
     # In a process of its own: the command must not load torch, nor the workers.
     command = [sys.executable, "-m", "workers.models", name, "--home", str(home.root)]
-    environment = {**os.environ, "LAGOON_HOME": str(home.root)}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(environment)
     ) as builder:
         assert builder.stdout is not None  # a pipe was asked for
         lines = []

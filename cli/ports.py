@@ -117,11 +117,18 @@ def is_port_free(port: int) -> bool:
 
 
 class BlockClaims:
-    """Locks on blocks, held until the process ends, so that two homes cannot race for one."""
+    """Locks on blocks, held until it is closed, so that two homes cannot race for one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: list[IO[str]] = []
+
+    def __enter__(self) -> BlockClaims:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._held:
+            file.close()
 
     def claim(self, block: int) -> bool:
         """True when the block is now ours."""
@@ -147,6 +154,6 @@ def remember(home: Home, block: int, ports: Ports) -> None:
 def _remembered(home: Home) -> int | None:
     try:
         block = json.loads((home.root / "ports.json").read_text())["block"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     return block if isinstance(block, int) and 0 <= block < NUM_BLOCKS else None

@@ -38,7 +38,10 @@ LOG_TAIL_LINES = 15
 
 
 class Supervisor:
-    """The processes of one start, from the first to the last."""
+    """The processes of one start, from the first to the last.
+
+    ``environment`` is what each of them gets, with the mark that ``stop`` finds them by.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class Supervisor:
         self._home = home
         self._say = say
         self._clock = clock
-        self._environment = child_environment(environment, home, mark)
+        self.environment = child_environment(environment, home, mark)
         self._stack = Stack(mark, owner)
         self._services: dict[str, Service] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -72,7 +75,7 @@ class Supervisor:
                 stdout=output,
                 stderr=output,
                 cwd=self._home.root,
-                env={**self._environment, **service.environment},
+                env={**self.environment, **service.environment},
                 start_new_session=True,  # a Ctrl-C in the terminal is for us alone
                 **_as_user(service.user),
             )

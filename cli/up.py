@@ -56,35 +56,38 @@ def up(home: Home, wishes: Wishes) -> None:
     Raises ``Refusal`` when something cannot be started; whatever was started is stopped then.
     """
     home.create()
-    lock = HomeLock(home)
-    if not lock.take():
-        _say_already_up(home)
-        return
-    end_leftovers(home)
-    claims = BlockClaims(home.short.parent)
-    block, ports = choose_ports(
-        candidates(home),
-        api=wishes.api_port,
-        dashboard=wishes.dashboard_port,
-        is_free=is_port_free,
-        claim=claims.claim,
-    )
-    remember(home, block, ports)
-    say(f"Lagoon {importlib.metadata.version('lagoon')}, home folder {home.root}")
+    with HomeLock(home) as lock, BlockClaims(home.short.parent) as claims:
+        if not lock.take():
+            _say_already_up(home)
+            return
+        end_leftovers(home)
+        block, ports = choose_ports(
+            candidates(home),
+            api=wishes.api_port,
+            dashboard=wishes.dashboard_port,
+            is_free=is_port_free,
+            claim=claims.claim,
+        )
+        remember(home, block, ports)
+        say(f"Lagoon {importlib.metadata.version('lagoon')}, home folder {home.root}")
+        with _interruptible():
+            _run(home, ports, wishes.demo)
+        say("Stopped. Nothing is left running; the data is kept.")
+
+
+def _run(home: Home, ports: Ports, demo: bool) -> None:
     supervisor = Supervisor(home, secrets.token_hex(8), say, os.environ)
-    with _interruptible():
-        try:
-            ensure_built(home, STARTING_MODEL, say)
-            _start(supervisor, home, ports)
-            _welcome(home, ports, wishes.demo)
-            stop = threading.Event()
-            while not stop.wait(WATCH_SECONDS):
-                supervisor.watch()
-        except KeyboardInterrupt:
-            say("Stopping. Runs that are active will be shown as ended.")
-        finally:
-            supervisor.stop()
-    say("Stopped. Nothing is left running; the data is kept.")
+    try:
+        ensure_built(home, STARTING_MODEL, say, supervisor.environment)
+        _start(supervisor, home, ports)
+        _welcome(home, ports, demo)
+        stop = threading.Event()
+        while not stop.wait(WATCH_SECONDS):
+            supervisor.watch()
+    except KeyboardInterrupt:
+        say("Stopping. Runs that are active will be shown as ended.")
+    finally:
+        supervisor.stop()
 
 
 def end_leftovers(home: Home) -> None:

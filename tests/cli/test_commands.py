@@ -1,0 +1,226 @@
+"""The commands against a fake API: what they ask, what they say, how they end."""
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cli.main import main
+from tests.cli.fake_api import FakeApi, page, problem, run, signed_in_home
+
+
+def lagoon(api: FakeApi, folder: Path, *arguments: str) -> int:
+    """The exit code of the command, run in a home folder that is signed in."""
+    home = signed_in_home(folder)
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--home", str(home.root)], api)
+    return int(ended.value.code or 0)
+
+
+def test_runs_list_json_is_a_list_over_all_pages(tmp_path, capsys):
+    api = FakeApi({"GET /runs": [page(run(id="r2"), cursor="c"), page(run(id="r1"))]})
+    assert lagoon(api, tmp_path, "runs", "list", "--json") == 0
+    runs = json.loads(capsys.readouterr().out)
+    assert [(item["id"], item["name"]) for item in runs] == [("r2", "first"), ("r1", "first")]
+    assert api.requests[1].url.params["cursor"] == "c"
+    assert api.requests[0].headers["Authorization"] == "Bearer lgk_x.y"
+
+
+def test_runs_list_stops_at_its_limit(tmp_path, capsys):
+    api = FakeApi({"GET /runs": page(run(), cursor="more")})
+    assert lagoon(api, tmp_path, "runs", "list", "--limit", "1", "--status", "running") == 0
+    assert len(api.requests) == 1
+    assert api.requests[0].url.params["limit"] == "1"
+    assert api.requests[0].url.params["status"] == "running"
+    assert "first" in capsys.readouterr().out
+
+
+def test_runs_show_json_holds_what_scripts_read(tmp_path, capsys):
+    api = FakeApi({"GET /runs/r1": run()})
+    assert lagoon(api, tmp_path, "runs", "show", "r1", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    for name in ("name", "status", "reason", "attempts", "step"):
+        assert name in shown
+    assert (shown["first_heldout_success"], shown["last_heldout_success"]) == (0.25, 0.5)
+
+
+def test_runs_show_says_what_went_wrong(tmp_path, capsys):
+    failed = run(status="failed", reason="The generator died.", traceback="Traceback ...")
+    assert lagoon(FakeApi({"GET /runs/r1": failed}), tmp_path, "runs", "show", "r1") == 0
+    said = capsys.readouterr().out
+    assert "failed. The generator died." in said
+    assert "Traceback ..." in said
+    assert "0.250 at first, 0.500 at last" in said
+
+
+def test_a_missing_run_is_one_line_and_no_traceback(tmp_path, capsys):
+    api = FakeApi({"GET /runs/nope": problem(404, "There is no run nope")})
+    assert lagoon(api, tmp_path, "runs", "show", "nope") == 1
+    assert capsys.readouterr().err == "There is no run nope.\n"
+
+
+def test_a_refused_config_names_its_fields(tmp_path, capsys):
+    file = tmp_path / "mine.yaml"
+    file.write_text("method: {name: grpo, group_size: 1}\n")
+    errors = [{"fields": ["method.group_size", "method.name"], "message": "a group of 1 is no use"}]
+    api = FakeApi({"POST /runs": problem(422, "The configuration is not valid", errors)})
+    assert lagoon(api, tmp_path, "runs", "create", str(file)) == 1
+    assert "  method.group_size, method.name: a group of 1 is no use" in capsys.readouterr().err
+
+
+def test_create_sends_the_file_as_it_is(tmp_path, capsys):
+    file = tmp_path / "mine.yaml"
+    file.write_text("method: {name: es}\nseed: 3\n")
+    api = FakeApi({"POST /runs": httpx.Response(201, json=run(status="queued"))})
+    options = ("--name", "N", "--experiment", "e1", "--json")
+    assert lagoon(api, tmp_path, "runs", "create", str(file), *options) == 0
+    sent = {"name": "N", "experiment_id": "e1", "config": {"method": {"name": "es"}, "seed": 3}}
+    assert api.bodies("POST /runs") == [sent]
+    assert json.loads(capsys.readouterr().out)["status"] == "queued"
+
+
+@pytest.mark.parametrize(("last", "code"), [("finished", 0), ("failed", 1), ("stopped", 1)])
+def test_create_with_wait_ends_as_the_run_did(tmp_path, last, code):
+    file = tmp_path / "mine.yaml"
+    file.write_text("{}")
+    api = FakeApi({"POST /runs": run(status="queued"), "GET /runs/r1": run(status=last)})
+    assert lagoon(api, tmp_path, "runs", "create", str(file), "--wait") == code
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("a: [", "is not valid YAML"), ("- 1", "must hold a run configuration")],
+)
+def test_a_file_that_is_no_config_is_refused_before_anything_is_sent(
+    tmp_path, capsys, text, complaint
+):
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    api = FakeApi({})
+    assert lagoon(api, tmp_path, "runs", "create", str(file)) == 1
+    assert complaint in capsys.readouterr().err
+    assert api.requests == []
+
+
+def test_stop_and_delete(tmp_path, capsys):
+    api = FakeApi(
+        {
+            "POST /runs/r1/stop": httpx.Response(202, json=run(status="stopping")),
+            "GET /runs/r1": run(status="stopped"),
+            "DELETE /runs/r1": httpx.Response(204),
+        }
+    )
+    assert lagoon(api, tmp_path, "runs", "stop", "r1", "--wait") == 0
+    assert "Run r1 is stopped." in capsys.readouterr().out
+    assert lagoon(api, tmp_path, "runs", "delete", "r1", "--yes") == 0
+    assert api.requests[-1].method == "DELETE"
+
+
+def test_logs_follow_until_the_run_has_ended(tmp_path, capsys):
+    def lines(*texts: str, after: int) -> dict[str, object]:
+        return {"items": [{"line": text} for text in texts], "next_after": after}
+
+    logs = [lines("one", after=1), lines("two", after=2), lines(after=2)]
+    api = FakeApi({"GET /runs/r1/log": logs, "GET /runs/r1": run(status="finished")})
+    assert lagoon(api, tmp_path, "runs", "logs", "r1", "--follow") == 0
+    assert capsys.readouterr().out == "one\ntwo\n"
+    assert api.requests[2].url.params["after"] == "1"
+
+
+def test_export_writes_one_document(tmp_path):
+    api = FakeApi(
+        {
+            "GET /runs/r1": run(),
+            "GET /runs/r1/series": page(
+                {"name": "trainer/loss", "kind": "scalar"},
+                {"name": "staleness/total", "kind": "histogram"},
+            ),
+            "GET /runs/r1/metrics": {"series": [{"name": "trainer/loss", "points": {}}]},
+            "GET /runs/r1/histograms": page({"step": 0, "counts": {"0": 5}}),
+            "GET /runs/r1/events": page({"n": 1}),
+            "GET /runs/r1/log": page({"line": "x"}),
+            "GET /runs/r1/trajectories": page({"trajectory_id": "t"}),
+        }
+    )
+    output = tmp_path / "run.json"
+    assert lagoon(api, tmp_path, "runs", "export", "r1", "--output", str(output)) == 0
+    document = json.loads(output.read_text())
+    assert document["run"]["id"] == "r1"
+    assert document["histograms"]["staleness/total"] == [{"step": 0, "counts": {"0": 5}}]
+    assert [series["name"] for series in document["metrics"]] == ["trainer/loss"]
+    assert document["trajectories"] == [{"trajectory_id": "t"}]
+
+
+def test_experiments_are_listed_made_and_shown(tmp_path, capsys):
+    experiment = {"id": "e1", "title": "Mine", "notes": "*n*", "num_runs": 1}
+    api = FakeApi(
+        {
+            "GET /experiments": page(experiment),
+            "POST /experiments": httpx.Response(201, json=experiment),
+            "GET /experiments/e1": experiment,
+            "GET /runs": page(run()),
+        }
+    )
+    assert lagoon(api, tmp_path, "experiments", "list", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == [experiment]
+    assert lagoon(api, tmp_path, "experiments", "create", "Mine", "--notes", "*n*") == 0
+    assert api.bodies("POST /experiments") == [{"title": "Mine", "notes": "*n*"}]
+    assert lagoon(api, tmp_path, "experiments", "show", "e1", "--json") == 0
+    assert api.requests[-1].url.params["experiment_id"] == "e1"
+
+
+def test_an_api_that_is_away_is_said_in_words(tmp_path, capsys):
+    def away(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    assert lagoon(FakeApi({"GET /runs": away}), tmp_path, "runs", "list") == 1
+    said = capsys.readouterr().err
+    assert "does not answer (ConnectError)" in said
+    assert "lagoon up" in said
+
+
+def test_a_home_that_was_never_up_is_said_in_words(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["runs", "list", "--home", str(tmp_path / "new")], FakeApi({}))
+    assert ended.value.code == 1
+    assert "Start it with: lagoon up" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("command", ["methods", "environments"])
+def test_the_catalogue_needs_no_api(tmp_path, capsys, command):
+    with pytest.raises(SystemExit):
+        main([command, "--json", "--home", str(tmp_path)])
+    rows = json.loads(capsys.readouterr().out)
+    assert {"grpo", "es"} <= {row["name"] for row in rows} or {"calculator", "sudoku4"} <= {
+        row["name"] for row in rows
+    }
+    assert all(row["schema"]["properties"] for row in rows)
+
+
+def test_models_are_listed_with_what_is_built(tmp_path, capsys):
+    built = tmp_path / "models" / "tiny" / "abc"
+    built.mkdir(parents=True)
+    (built / "build.json").write_text("{}")
+    with pytest.raises(SystemExit):
+        main(["models", "list", "--json", "--home", str(tmp_path)])
+    rows = {row["name"]: row["built"] for row in json.loads(capsys.readouterr().out)}
+    assert rows == {"tiny": True, "smollm2-135m-instruct": False}
+
+
+def test_building_an_unknown_model_names_the_known_ones(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["models", "build", "huge", "--home", str(tmp_path)])
+    assert ended.value.code == 1
+    assert "tiny, smollm2-135m-instruct" in capsys.readouterr().err
+
+
+def test_train_refuses_a_bad_config_before_it_loads_anything(tmp_path, capsys):
+    file = tmp_path / "bad.yaml"
+    file.write_text("method: {name: gripo}\nenvironment: {name: calculator}\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(file), "--output", str(tmp_path / "out"), "--home", str(tmp_path)])
+    assert ended.value.code == 1
+    assert "did you mean 'grpo'?" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

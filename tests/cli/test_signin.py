@@ -1,0 +1,107 @@
+"""Getting in: keys, links, the demo, and the files they are kept in."""
+
+import stat
+
+import httpx
+import pytest
+
+from cli.client import Api, load_credentials
+from cli.demo import RUNS, make_demo
+from cli.home import Home
+from cli.output import Refusal
+from cli.signin import sign_in, sign_in_link
+from tests.cli.fake_api import URL, FakeApi, page, problem, run, signed_in_home
+
+PAGE = "http://page.test"
+
+
+def new_home(folder) -> Home:
+    home = Home(folder / "home")
+    home.create()
+    (home.credentials / "admin-password").write_text("secret\n")
+    return home
+
+
+def test_the_first_start_makes_an_api_key_with_the_admins_password(tmp_path):
+    home = new_home(tmp_path)
+    api = FakeApi(
+        {
+            "POST /session": {"user": {}, "token": "lgn_s.t"},
+            "POST /api-keys": httpx.Response(201, json={"token": "lgk_a.b"}),
+        }
+    )
+    credentials = sign_in(home, URL, PAGE, api)
+    assert credentials.token == "lgk_a.b"
+    assert api.bodies("POST /session") == [{"username": "admin", "password": "secret"}]
+    assert api.requests[1].headers["Authorization"] == "Bearer lgn_s.t"
+    assert load_credentials(home) == credentials
+    assert stat.S_IMODE((home.credentials / "cli.json").stat().st_mode) == 0o600
+
+
+def test_a_key_that_still_opens_is_kept_and_follows_the_api_to_a_new_port(tmp_path):
+    home = signed_in_home(tmp_path)
+    api = FakeApi({"GET /me": {"username": "admin"}})
+    assert sign_in(home, "http://elsewhere.test", PAGE, api).token == "lgk_x.y"
+    kept = load_credentials(home)
+    assert kept is not None
+    assert kept.api_url == "http://elsewhere.test"
+    assert [request.method for request in api.requests] == ["GET"]
+
+
+def test_a_changed_password_is_said_and_nothing_is_kept(tmp_path):
+    home = new_home(tmp_path)
+    api = FakeApi({"POST /session": problem(401, "Wrong username or password")})
+    with pytest.raises(Refusal, match="Wrong username or password"):
+        sign_in(home, URL, PAGE, api)
+    assert load_credentials(home) is None
+
+
+def test_a_lost_password_file_is_said(tmp_path):
+    home = Home(tmp_path / "home")
+    home.create()
+    with pytest.raises(Refusal, match="admin-password is gone"):
+        sign_in(home, URL, PAGE, FakeApi({}))
+
+
+def test_the_link_carries_a_ticket_and_leads_to_the_dashboard():
+    api = FakeApi({"POST /session/tickets": {"ticket": "lgt_1.2"}})
+    with Api(URL, "k", api) as client:
+        link = httpx.URL(sign_in_link(client, URL, PAGE))
+    assert link.path == "/api/v1/signin"
+    assert dict(link.params) == {"ticket": "lgt_1.2", "next": PAGE}
+
+
+def test_the_demo_is_made_once_and_every_request_has_its_key(tmp_path):
+    home = signed_in_home(tmp_path)
+    presets = [{"name": preset, "config": {"of": preset}} for _, preset in RUNS]
+    api = FakeApi(
+        {
+            "GET /presets": page(*presets),
+            "POST /experiments": httpx.Response(201, json={"id": "e1"}),
+            "POST /runs": httpx.Response(201, json=run()),
+        }
+    )
+    with Api(URL, "k", api) as client:
+        assert make_demo(home, client)
+        assert not make_demo(home, client)
+    made = api.bodies("POST /runs")
+    assert [body["config"]["of"] for body in made] == ["grpo-calculator", "es-sudoku4"]
+    assert {body["experiment_id"] for body in made} == {"e1"}
+    keys = [request.headers.get("Idempotency-Key") for request in api.requests[1:]]
+    assert len(set(keys)) == 3
+    assert None not in keys
+
+
+def test_a_demo_that_broke_off_is_completed_at_the_next_start(tmp_path):
+    home = signed_in_home(tmp_path)
+    presets = [{"name": preset, "config": {}} for _, preset in RUNS]
+    answers = {
+        "GET /presets": page(*presets),
+        "POST /experiments": {"id": "e1"},
+        "POST /runs": [run(), problem(503, "The database is away."), run()],
+    }
+    api = FakeApi(answers)
+    with Api(URL, "k", api) as client:
+        with pytest.raises(Refusal, match="database is away"):
+            make_demo(home, client)
+        assert make_demo(home, client)

@@ -1,0 +1,145 @@
+"""The whole of ``lagoon up``, with every real process, and what Ctrl-C leaves behind: nothing."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cli.processes import wait_until
+
+LAGOON = [sys.executable, "-m", "cli.main"]
+
+
+def lagoon(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*LAGOON, *arguments, "--home", str(home)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def processes_of(home: Path) -> dict[int, str]:
+    """Every process on the machine that carries this home folder, and its command line."""
+    wanted = f"LAGOON_HOME={home}".encode()
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        folder = Path("/proc") / name
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found
+
+
+@contextmanager
+def up(home: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """A ``lagoon up`` that has said it is ready, and what it said until then."""
+    command = [*LAGOON, "up", "--no-demo", "--home", str(home), *options]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as process:
+        assert process.stdout is not None
+        said = []
+        try:
+            for line in process.stdout:
+                said.append(line.rstrip())
+                if "Ctrl-C stops everything" in line:
+                    break
+            assert process.poll() is None, "\n".join(said)
+            yield process, said
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            said += [line.rstrip() for line in process.stdout]
+            process.wait(90)
+
+
+def without_building(home: Path) -> None:
+    """Let the home folder look as if the starting model had been built: it is not needed here."""
+    folder = home / "models" / "tiny" / "none"
+    folder.mkdir(parents=True)
+    (folder / "build.json").write_text("{}")
+
+
+@pytest.mark.slow
+def test_up_serves_signs_in_and_leaves_nothing_behind(tmp_path):
+    home = tmp_path / "home"
+    without_building(home)
+    with up(home) as (process, said):
+        link = next(word for line in said for word in line.split() if "/signin?" in word)
+        with httpx.Client(follow_redirects=True, trust_env=False) as browser:
+            page = browser.get(link)
+            assert page.is_success
+            assert "lagoon_session" in browser.cookies
+            page = browser.get(link)
+            assert "signin=expired" in str(page.url)
+
+        status = json.loads(lagoon(home, "status", "--json").stdout)
+        assert status["up"]
+        assert {name: check["ok"] for name, check in status["checks"].items()} == {
+            "postgres": True,
+            "broker": True,
+            "ray": True,
+            "worker": True,
+        }
+        assert all(process["alive"] for process in status["processes"])
+        assert json.loads(lagoon(home, "runs", "list", "--json").stdout) == []
+        assert lagoon(home, "experiments", "create", "Kept").returncode == 0
+        again = lagoon(home, "up", "--no-demo")
+        assert again.returncode == 0
+        assert "already up" in again.stdout
+        assert "/signin?" in again.stdout
+        for name in ("admin-password", "cli.json", "service-token", "ray-token"):
+            assert (home / "credentials" / name).stat().st_mode & 0o777 == 0o600
+
+    assert process.returncode == 0, "\n".join(said)
+    assert processes_of(home) == {}
+    assert lagoon(home, "status").returncode == 1
+
+    with up(home) as (process, said):
+        experiments = json.loads(lagoon(home, "experiments", "list", "--json").stdout)
+        assert "Kept" in [experiment["title"] for experiment in experiments]
+        stopped = lagoon(home, "down")
+        assert "Nothing is left running" in stopped.stdout
+    assert process.returncode == 0, "\n".join(said)
+    assert wait_until(lambda: processes_of(home) == {}, 1)
+
+
+def test_a_taken_port_is_one_line_and_starts_nothing(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        answer = lagoon(tmp_path / "home", "up", "--no-demo", "--api-port", str(port))
+    assert answer.returncode == 1
+    assert answer.stderr.splitlines() == [
+        f"Port {port} is taken by another program. Nothing was started. Choose another with "
+        "--api-port N, or leave it out."
+    ]
+    assert not (tmp_path / "home" / "postgres").exists()
+
+
+def test_an_unwritable_home_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    answer = lagoon(tmp_path / "file" / "home", "up")
+    assert answer.returncode == 1
+    assert len(answer.stderr.splitlines()) == 1
+    assert "cannot be written" in answer.stderr
+
+
+def test_down_and_status_of_a_home_that_is_not_up(tmp_path):
+    assert "Nothing was running" in lagoon(tmp_path, "down").stdout
+    answer = lagoon(tmp_path, "status")
+    assert answer.returncode == 1
+    assert "not up" in answer.stdout
