@@ -29,6 +29,7 @@ import numpy as np
 
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
+from lagoon.events import Point
 from lagoon.evolution import member_seeds, update_norm_law
 from lagoon.ledger import Ledger
 from lagoon.methods import Evolution
@@ -203,15 +204,7 @@ class EvolutionLoop:
         context.reporter.step(
             self.version,
             [
-                *(
-                    point(m.FITNESS, value, stat=stat)
-                    for stat, value in (
-                        ("mean", float(np.mean(fitness))),
-                        ("min", min(fitness)),
-                        ("max", max(fitness)),
-                        ("std", float(np.std(fitness))),
-                    )
-                ),
+                *_fitness_points(fitness),
                 point(m.REWARD_MEAN, float(np.mean(fitness))),
                 point(m.REWARD_STD, float(np.std([t.reward for t in trajectories]))),
                 point(m.ZERO_VARIANCE_GROUPS, float(not has_signal(fitness))),
@@ -263,3 +256,13 @@ class EvolutionLoop:
         """Wake the update loop when a stop is asked for."""
         await self.context.stop.wait()
         self._changed.set()
+
+
+def _fitness_points(fitness: Sequence[float]) -> list[Point]:
+    statistics = {
+        "mean": float(np.mean(fitness)),
+        "min": min(fitness),
+        "max": max(fitness),
+        "std": float(np.std(fitness)),
+    }
+    return [point(m.FITNESS, value, stat=stat) for stat, value in statistics.items()]
