@@ -23,7 +23,7 @@ class Axis(StrEnum):
         return {
             Axis.STEP: "step",
             Axis.TRAJECTORIES: "trajectories trained on",
-            Axis.TIME: "minutes since the first report",
+            Axis.TIME: "minutes since the start",
             Axis.TOKENS: "tokens sampled",
         }[self]
 
@@ -68,7 +68,7 @@ class Ruler:
     def place(self, curve: Curve) -> list[float]:
         """The axis values of a curve's steps."""
         if self.axis is Axis.TIME and self._origin is not None:
-            return [(curve.times[step] - self._origin) / 60 for step in curve.steps]
+            return [(at - self._origin) / 60 for at in _times(curve)]
         return self.place_steps(curve.steps)
 
     def place_steps(self, steps: Sequence[int]) -> list[float]:
@@ -76,3 +76,12 @@ class Ruler:
         if self._known is None:
             return [float(step) for step in steps]
         return [float(x) for x in np.interp(steps, *self._known)]
+
+
+def _times(curve: Curve) -> list[float]:
+    """The time of each step; a step that came without one takes its predecessor's."""
+    times: list[float] = []
+    for step in curve.steps:
+        at = curve.times.get(step, math.nan)
+        times.append(at if math.isfinite(at) or not times else times[-1])
+    return times

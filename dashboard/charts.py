@@ -75,7 +75,7 @@ def figure(x_title: str, y_title: str, *, height: int = 260, percent: bool = Fal
         bargap=0.15,
     )  # fmt: skip
     drawn.update_xaxes(**{**axis, "showgrid": False, "showline": True}, title_text=x_title)
-    drawn.update_yaxes(**axis, title_text=y_title)
+    drawn.update_yaxes(**axis, title_text=y_title, exponentformat="power")
     if percent:
         drawn.update_yaxes(tickformat=".0%", range=[-0.02, 1.02])
     return drawn
@@ -103,20 +103,33 @@ def lines(
             )
         )
         _mark_non_finite(drawn, line)
-    drawn.update_layout(showlegend=len(members) > 1 if legend is None else legend)
+    has_legend = len(members) > 1 if legend is None else legend
+    drawn.update_layout(showlegend=has_legend, margin={"t": 30 if has_legend else 10})
+    _settle_constant(drawn, members)
     return drawn
 
 
+def _settle_constant(drawn: go.Figure, members: Sequence[Line]) -> None:
+    """Keep a line that never moves off Plotly's default range of -1 to 1 around it."""
+    known = [y for line in members for y in line.ys if math.isfinite(y)]
+    if known and min(known) == max(known) and drawn.layout.yaxis.range is None:
+        value = known[0]
+        drawn.update_yaxes(range=sorted((0, 2 * value)) if value else (-0.05, 1))
+
+
 def _mark_non_finite(drawn: go.Figure, line: Line) -> None:
+    """A cross where each unbroken stretch of non-finite values begins."""
     xs, ys, texts = [], [], []
     last = next((y for y in line.ys if math.isfinite(y)), 0.0)
+    was_finite = True
     for x, y in zip(line.xs, line.ys, strict=True):
         if math.isfinite(y):
             last = y
-            continue
-        xs.append(x)
-        ys.append(last)
-        texts.append("NaN" if math.isnan(y) else ("∞" if y > 0 else "-∞"))
+        elif was_finite:
+            xs.append(x)
+            ys.append(last)
+            texts.append("NaN" if math.isnan(y) else ("∞" if y > 0 else "-∞"))
+        was_finite = math.isfinite(y)
     if not xs:
         return
     drawn.add_trace(
@@ -125,7 +138,7 @@ def _mark_non_finite(drawn: go.Figure, line: Line) -> None:
             y=ys,
             name="not a number",
             mode="markers",
-            marker={"symbol": "x", "size": 9, "color": palette.CORAL, "line": {"width": 0}},
+            marker={"symbol": "x", "size": 10, "color": palette.CORAL, "line": {"width": 0}},
             text=texts,
             hovertemplate="%{text}<extra>" + line.name + "</extra>",
             showlegend=False,
@@ -202,7 +215,7 @@ def heat_map(
             zmax=1,
             ygap=1,
             hovertemplate="%{x}: %{customdata:,} tokens (%{z:.0%}) at %{y}<extra></extra>",
-            colorbar={"title": {"text": "share"}, "tickformat": ".0%", "thickness": 10,
+            colorbar={"tickformat": ".0%", "thickness": 10, "tickfont": {"size": 11},
                       "outlinewidth": 0, "len": 0.9},
         )
     )  # fmt: skip

@@ -9,7 +9,6 @@ from typing import Any
 import streamlit as st
 
 from dashboard.fields import FormField, FormSection, Values
-from dashboard.words import title_of
 
 Errors = Mapping[str, Sequence[str]]
 """What is wrong, by field path."""
@@ -90,7 +89,7 @@ def _choice(item: FormField, value: Any, key: str) -> Any:
         options.index(value) if value in options else 0,
         key=key,
         help=item.help,
-        format_func=lambda option: title_of(str(option)),
+        format_func=lambda option: str(option).replace("_", " "),
     )
 
 

@@ -65,12 +65,7 @@ def notice(title: str, body: str = "", kind: str = "") -> str:
 
 def empty(title: str, body: str) -> str:
     """What a place without content says."""
-    return (
-        '<div class="lg-empty"><svg viewBox="0 0 120 40" aria-hidden="true">'
-        '<path d="M0 26 Q15 16 30 26 T60 26 T90 26 T120 26" /><path '
-        'd="M0 34 Q15 24 30 34 T60 34 T90 34 T120 34" /></svg>'
-        f"<h3>{escape(title)}</h3><p>{escape(body)}</p></div>"
-    )
+    return f'<div class="lg-empty"><h3>{escape(title)}</h3><p>{escape(body)}</p></div>'
 
 
 def heading(text: str, note: str = "") -> str:

@@ -13,6 +13,8 @@ from dashboard.session import Site, Visit
 from dashboard.settings import Settings
 from dashboard.views import experiment, experiments, launch, run, sign_in
 
+BANNER_SECONDS = 15.0
+
 View = Callable[[Site], None]
 
 VIEWS: dict[str, tuple[View, str, str, bool]] = {
@@ -54,8 +56,12 @@ def _draw(
     else:
         site = Site(visit.api, visit.user, zone, pages)
         _account(site)
+        banner = st.container(key="banner")
         with trouble.reported(visit.api):
             view(site)
+        with banner:
+            # Asked for last: a part that is down answers slowly.
+            st.fragment(trouble.platform_banner, run_every=BANNER_SECONDS)(visit.api)
 
 
 def _account(site: Site) -> None:

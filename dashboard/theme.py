@@ -6,7 +6,6 @@ import streamlit as st
 
 STYLE = Path(__file__).with_name("style.css")
 MARK = Path(__file__).with_name("mark.svg")
-WORDMARK = Path(__file__).with_name("wordmark.svg")
 
 
 def configure() -> None:
@@ -15,4 +14,4 @@ def configure() -> None:
         page_title="Lagoon", page_icon=str(MARK), layout="wide", initial_sidebar_state=216
     )
     st.html(STYLE)
-    st.logo(str(WORDMARK), size="large", icon_image=str(MARK))
+    st.logo(str(MARK), size="large")

@@ -65,13 +65,22 @@ def _platform_trouble(problem: ApiProblem, api: Api) -> tuple[str, str]:
 def failing_parts(api: Api) -> list[str]:
     """One sentence for every part of the platform that ``/readyz`` says is down."""
     try:
-        checks = api.readiness().get("checks", {})
-    except ApiError:
+        checks = api.readiness()["checks"]
+    except (ApiError, KeyError):
         return []
-    sentences = []
-    for name, check in checks.items():
-        if not check.get("ok", False):
-            part = PARTS.get(name, name)
-            detail = check.get("detail")
-            sentences.append(f"{part} is not reachable" + (f": {detail}." if detail else "."))
-    return sentences
+    return [
+        f"{PARTS.get(name, name)} is not available: {check['detail'] or 'no answer'}"
+        for name, check in checks.items()
+        # What cannot be known while another part is down is not news of its own.
+        if not check["ok"] and not (check["detail"] or "").startswith("Not known")
+    ]
+
+
+def platform_banner(api: Api) -> None:
+    """Say which part of the platform is down while the API itself answers; else nothing."""
+    for sentence in failing_parts(api):
+        st.html(
+            markup.notice(
+                sentence, "Pages can be read; runs may not start or move until it is back.", "warn"
+            )
+        )

@@ -6,6 +6,7 @@ memory is the session's own (never shared between viewers), holds one run, and i
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ MAX_POINTS = 1000
 """Points per series asked of the API: about what a chart is wide."""
 MAX_HELD_POINTS = 3000
 """Past this a series is read afresh, thinned by the API."""
-MAX_REMEMBERED = 24
+MAX_REMEMBERED = 80
+"""Histograms, pages and drawn charts that are kept for the next tick."""
 
 T = TypeVar("T")
 
@@ -36,7 +38,6 @@ class Curve:
     labels: dict[str, str]
     values: dict[int, float] = field(default_factory=dict)
     times: dict[int, float] = field(default_factory=dict)
-    nan_steps: set[int] = field(default_factory=set)
     num_total: int = 0
     is_thinned: bool = False
 
@@ -51,11 +52,17 @@ class Curve:
         for step, value, at in zip(points["step"], points["value"], points["at"], strict=True):
             self.values[step] = to_float(value)
             moment = parse_time(at)
-            self.times[step] = moment.timestamp() if moment else float("nan")
-        self.nan_steps |= set(series["nan_steps"])
+            self.times[step] = moment.timestamp() if moment else math.nan
+        # A thinned series lists its NaN steps beside the points.
+        for step in series["nan_steps"]:
+            self.values[step] = math.nan
         new = series["n_total"]
-        self.num_total = max(self.num_total, new, len(self.values)) if is_delta else new
+        self.num_total = self.num_total + new if is_delta else new
         self.is_thinned = self.is_thinned or series["method"] != "all"
+
+    def last(self, default: float = math.nan) -> float:
+        """The newest value."""
+        return self.values[max(self.values)] if self.values else default
 
 
 class RunWatch:
@@ -65,25 +72,34 @@ class RunWatch:
         self.run_id = run_id
         self.detail: records.RunDetail | None = None
         self._curves: dict[Key, Curve] = {}
-        self._read: dict[tuple[str, ...], tuple[int, str | int]] = {}
+        self._read: dict[str, tuple[int, str | int]] = {}
         self._kept: OrderedDict[str, tuple[int, object]] = OrderedDict()
 
     def refresh(self, api: Api) -> records.RunDetail:
         """The run's detail now."""
-        self.detail = api.run(self.run_id)
-        return self.detail
+        detail = api.run(self.run_id)
+        if self.detail and len(self.detail["attempts"]) != len(detail["attempts"]):
+            # A new attempt takes over from the step it resumed at: what was read is superseded.
+            self._curves, self._read = {}, {}
+        self.detail = detail
+        return detail
 
     def curves(self, api: Api, metrics: Iterable[Metric]) -> list[Curve]:
-        """The series of ``metrics``, brought up to date."""
-        names = tuple(metric.name for metric in metrics)
+        """The series of ``metrics``, brought up to date with as few requests as possible."""
+        names = [metric.name for metric in metrics]
         cursor = self._cursor()
-        seen = self._read.get(names)
-        if seen is None or seen[0] != cursor or cursor == 0:
-            after = seen[1] if seen and not self._is_full(names) else None
-            page = api.metrics(self.run_id, names, after=after, max_points=MAX_POINTS)
-            self._take(names, page, is_delta=after is not None)
-            self._read[names] = (cursor, page["cursor"])
-        return [curve for key, curve in sorted(self._curves.items()) if key[0] in names]
+        behind: dict[str | int | None, list[str]] = {}
+        for name in names:
+            seen = self._read.get(name)
+            if seen is None or seen[0] != cursor:
+                after = seen[1] if seen and not self._is_full(name) else None
+                behind.setdefault(after, []).append(name)
+        for after, group in behind.items():
+            page = api.metrics(self.run_id, group, after=after, max_points=MAX_POINTS)
+            self._take(group, page, is_delta=after is not None)
+            self._read |= dict.fromkeys(group, (cursor, page["cursor"]))
+        wanted = set(names)
+        return [curve for key, curve in sorted(self._curves.items()) if key[0] in wanted]
 
     def curve(self, api: Api, metric: Metric, **labels: str) -> Curve | None:
         """The series of one metric that has at least these labels, or None."""
@@ -106,14 +122,11 @@ class RunWatch:
     def _cursor(self) -> int:
         return self.detail["cursor"] if self.detail else 0
 
-    def _is_full(self, names: tuple[str, ...]) -> bool:
-        return any(
-            len(curve.values) > MAX_HELD_POINTS
-            for key, curve in self._curves.items()
-            if key[0] in names
-        )
+    def _is_full(self, name: str) -> bool:
+        held = (curve for key, curve in self._curves.items() if key[0] == name)
+        return any(len(curve.values) > MAX_HELD_POINTS for curve in held)
 
-    def _take(self, names: tuple[str, ...], page: records.MetricsPage, *, is_delta: bool) -> None:
+    def _take(self, names: list[str], page: records.MetricsPage, *, is_delta: bool) -> None:
         if not is_delta:
             self._curves = {key: old for key, old in self._curves.items() if key[0] not in names}
         for series in page["series"]:

@@ -43,7 +43,7 @@ def utc_time(value: str | float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``41 s``, ``3 min 05 s``, ``2 h 07 min``."""
+    """``41 s``, ``3 min 05 s``, ``2 h 07 min``, ``3 d 04 h``."""
     if seconds < 0 or not math.isfinite(seconds):
         return "–"
     if seconds < 10:
@@ -53,7 +53,9 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
 def elapsed(start: str | None, end: str | None, now: datetime) -> str:

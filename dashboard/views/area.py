@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from dashboard import charts, markup, records
@@ -47,10 +46,17 @@ class RunArea:
         return self.watch.curve(self.site.api, metric, **labels)
 
 
-def panel(title: str, key: str, figure: go.Figure | None, note: str = "") -> None:
-    """A titled card with a chart in it, or a line saying that there is nothing yet."""
+def panel(
+    area: RunArea, title: str, key: str, draw: Callable[[], charts.Drawing], note: str = ""
+) -> None:
+    """A titled card with a chart in it, or a line saying that there is nothing yet.
+
+    The chart is drawn anew only when the run has moved on or the axis was switched.
+    """
     with st.container(key=f"panel_{key}"):
-        st.html(markup.heading(title, note))
+        if title:
+            st.html(markup.heading(title, note))
+        figure = area.watch.kept(f"chart {key} {area.axis}", draw)
         if figure is None:
             st.html(markup.notice("No points yet."))
         else:

@@ -23,6 +23,10 @@ def title(area: RunArea, *, was_live: bool) -> None:
         f'<h1 class="lg-title">{escape(detail["name"])} {markup.pill(detail["status"])}</h1>'
         f'<p class="lg-reason">{escape(reason(detail))}</p>' + _facts(area)
     )
+
+
+def alarms(detail: records.RunDetail) -> None:
+    """The first NaN, named; the traceback of a failure, folded."""
     if detail["first_nan"]:
         nan = detail["first_nan"]
         st.html(
@@ -61,6 +65,8 @@ def figures(area: RunArea) -> None:
     """Progress and the four figures that matter."""
     detail = area.detail
     active = RunStatus(detail["status"]).is_active
+    alarms(detail)
+    area.curves([TOKENS_PER_SECOND, RESPONSE_TOKENS])
     st.html(markup.progress(detail["step"], detail["max_steps"], is_active=active))
     st.html(
         markup.cards(
@@ -144,11 +150,11 @@ def _speed(area: RunArea) -> str:
     speed = area.curve(TOKENS_PER_SECOND)
     if not speed or not speed.values:
         return markup.card("Tokens / s", "–", "nothing sampled yet")
-    last = speed.values[speed.steps[-1]]
+    last = speed.last()
     length = area.curve(RESPONSE_TOKENS)
     note = ""
     if length and length.values:
-        note = f"{number(length.values[length.steps[-1]])} tokens a trajectory"
+        note = f"{number(length.last())} tokens a trajectory"
     return markup.card("Tokens / s", number(round(last)) if math.isfinite(last) else "–", note)
 
 

@@ -1,9 +1,12 @@
 """Sigma / ES: the noise, the step, and whether the update is as long as it should be."""
 
+from functools import partial
+
 import streamlit as st
 
 from dashboard import charts, markup, palette
 from dashboard.views.area import RunArea, panel
+from dashboard.words import number
 from lagoon.metrics import (
     ALPHA,
     DRIFT_NORM,
@@ -15,10 +18,18 @@ from lagoon.metrics import (
     Metric,
 )
 
+METRICS = (SIGMA, ALPHA, UPDATE_NORM, UPDATE_NORM_LAW, FITNESS, DRIFT_NORM, EVALUATIONS)
+TOGETHER = {
+    "sigma": [(SIGMA, "sigma", "solid"), (ALPHA, "alpha", "dash")],
+    "update_norm": [(UPDATE_NORM, "measured", "solid"), (UPDATE_NORM_LAW, "law", "dash")],
+    "drift": [(DRIFT_NORM, "distance", "solid")],
+}
+"""Chart by key: its lines, their names and dashes."""
+
 
 def show(area: RunArea) -> None:
     """Sigma and alpha, update norm against its law, fitness, drift."""
-    if not area.curves([SIGMA, FITNESS, UPDATE_NORM]):
+    if not area.curves(METRICS):
         is_gradient = area.detail["config"].get("trainer") is not None
         st.html(
             markup.empty(
@@ -30,21 +41,21 @@ def show(area: RunArea) -> None:
             )
         )
         return
-    left, right = st.columns(2, gap="medium")
-    with left:
-        pairs = [(SIGMA, "sigma", "solid"), (ALPHA, "alpha", "dash")]
-        panel("Sigma and alpha", "sigma", _together(area, pairs), "Noise on each weight; step size")
-    with right:
-        pairs = [(UPDATE_NORM, "measured", "solid"), (UPDATE_NORM_LAW, "law", "dash")]
-        note = "The law: alpha × √(parameters / population)"
-        panel("Length of the update", "update_norm", _together(area, pairs), note)
-    left, right = st.columns(2, gap="medium")
-    with left:
-        panel("Fitness of the population", "fitness", _fitness(area))
-    with right:
-        pairs = [(DRIFT_NORM, "distance", "solid")]
-        panel("Distance from the start", "drift", _together(area, pairs), "Euclidean, all weights")
+    charts_shown = (
+        ("Sigma and alpha", "sigma", "Noise on each weight; step size"),
+        ("Length of the update", "update_norm", "The law: alpha × √(parameters / population)"),
+        ("Fitness of the population", "fitness", "Of each generation's members"),
+        ("Distance from the start", "drift", "Euclidean, over all weights"),
+    )
+    for pair in (charts_shown[:2], charts_shown[2:]):
+        for column, (title, key, note) in zip(st.columns(2, gap="medium"), pair, strict=True):
+            with column:
+                panel(area, title, key, partial(_draw, area, key), note)
     _evaluations(area)
+
+
+def _draw(area: RunArea, key: str) -> charts.Drawing:
+    return _fitness(area) if key == "fitness" else _together(area, TOGETHER[key])
 
 
 def _together(area: RunArea, pairs: list[tuple[Metric, str, str]]) -> charts.Drawing:
@@ -77,5 +88,6 @@ def _fitness(area: RunArea) -> charts.Drawing:
 def _evaluations(area: RunArea) -> None:
     curve = area.curve(EVALUATIONS)
     if curve and curve.values:
-        last = curve.values[curve.steps[-1]]
-        st.caption(f"{last:,.0f} episodes played by the population so far.".replace(",", "\u202f"))
+        st.caption(
+            f"{curve.last():,.0f} episodes played by the population so far.".replace(",", "\u202f")
+        )

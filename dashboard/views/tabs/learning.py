@@ -15,13 +15,14 @@ ELSEWHERE = {"staleness", "pool", "ledger", "es", "heldout", "progress"}
 
 TITLES = {
     "trainer": "Trainer",
-    "mismatch": "Generator against trainer",
     "reward": "Reward",
     "rollout": "Rollouts",
-    "time": "Time",
-    "throughput": "Throughput",
-    "sync": "Published weights",
+    "mismatch": "Generators against the trainer",
+    "time": "Time and throughput",
 }
+TOGETHER = {"throughput": "time", "sync": "mismatch"}
+"""Small panels that are shown under another's title."""
+COLUMNS = 3
 
 
 def show(area: RunArea) -> None:
@@ -39,28 +40,34 @@ def show(area: RunArea) -> None:
     if not shown:
         st.html(markup.empty("No points yet.", "Charts appear with the first step."))
         return
-    order = list(dict.fromkeys(metric.panel for metric in shown))
-    order.sort(key=lambda panel: list(TITLES).index(panel) if panel in TITLES else len(TITLES))
-    for name in order:
-        _panel(area, name, [metric for metric in shown if metric.panel == name], by_name)
+    groups: dict[str, list[Metric]] = {name: [] for name in TITLES}
+    for metric in shown:
+        groups.setdefault(TOGETHER.get(metric.panel, metric.panel), []).append(metric)
+    for name, metrics in groups.items():
+        if metrics:
+            _panel(area, name, metrics, by_name)
 
 
 def _panel(
     area: RunArea, name: str, metrics: list[Metric], by_name: dict[str, list[Curve]]
 ) -> None:
     st.html(markup.heading(TITLES.get(name, name.capitalize())))
-    ruler = area.ruler
-    for start in range(0, len(metrics), 3):
-        for column, metric in zip(st.columns(3), metrics[start : start + 3], strict=False):
-            with column, st.container(key=f"panel_small_{metric.name.replace('/', '_')}"):
-                title = metric.name.split("/")[1].replace("_", " ")
-                st.html(
-                    f'<div class="lg-small" title="{escape(metric.description)}">'
-                    f"<b>{escape(title)}</b><span>{escape(metric.unit)}</span></div>"
-                )
-                st.plotly_chart(
-                    charts.small_multiple(by_name[metric.name], metric, ruler),
-                    key=f"small_{metric.name}",
-                    theme=None,
-                    config=charts.CONFIG,
-                )
+    for start in range(0, len(metrics), COLUMNS):
+        row = st.columns(COLUMNS, gap="medium")
+        for column, metric in zip(row, metrics[start : start + COLUMNS], strict=False):
+            with column:
+                _small(area, metric, by_name[metric.name])
+
+
+def _small(area: RunArea, metric: Metric, curves: list[Curve]) -> None:
+    title = metric.name.split("/")[1].replace("_", " ")
+    with st.container(key=f"panel_small_{metric.name.replace('/', '_')}"):
+        st.html(
+            f'<div class="lg-small" title="{escape(metric.description)}">'
+            f"<b>{escape(title)}</b><span>{escape(metric.unit)}</span></div>"
+        )
+        figure = area.watch.kept(
+            f"small {metric.name} {area.axis}",
+            lambda: charts.small_multiple(curves, metric, area.ruler),
+        )
+        st.plotly_chart(figure, key=f"small_{metric.name}", theme=None, config=charts.CONFIG)

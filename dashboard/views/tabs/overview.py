@@ -16,10 +16,21 @@ from lagoon.metrics import (
     Metric,
 )
 
+METRICS = (
+    REWARD_MEAN,
+    REWARD_STD,
+    FITNESS,
+    HELDOUT_SUCCESS,
+    HELDOUT_LOW,
+    HELDOUT_HIGH,
+    TOKENS_PER_SECOND,
+    STEP_SECONDS,
+)
+
 
 def show(area: RunArea) -> None:
     """Reward, held-out success with its interval, speed."""
-    if not area.curves([REWARD_MEAN, HELDOUT_SUCCESS, FITNESS]):
+    if not area.curves(METRICS):
         st.html(
             markup.empty(
                 "No points yet.",
@@ -29,19 +40,26 @@ def show(area: RunArea) -> None:
         return
     left, right = st.columns(2, gap="medium")
     with left:
-        panel("Reward", "reward", _reward(area), "Mean over the trajectories of each step")
+        panel(
+            area,
+            "Reward",
+            "reward",
+            lambda: _reward(area),
+            "Mean over the trajectories of each step",
+        )
     with right:
         panel(
+            area,
             "Held-out success",
             "heldout",
-            _heldout(area),
+            lambda: _heldout(area),
             "Greedy, on fixed tasks never trained on; the band is the 95 % interval",
         )
     left, right = st.columns(2, gap="medium")
     with left:
-        panel("Tokens per second", "speed", _single(area, TOKENS_PER_SECOND, "tokens/s"))
+        panel(area, "Tokens per second", "speed", lambda: _single(area, TOKENS_PER_SECOND))
     with right:
-        panel("Seconds per step", "step_seconds", _single(area, STEP_SECONDS, "s"))
+        panel(area, "Seconds per step", "step_seconds", lambda: _single(area, STEP_SECONDS))
 
 
 def _reward(area: RunArea) -> charts.Drawing:
@@ -71,9 +89,9 @@ def _heldout(area: RunArea) -> charts.Drawing:
     return charts.lines(figure, [line], hover=".1%")
 
 
-def _single(area: RunArea, metric: Metric, unit: str) -> charts.Drawing:
+def _single(area: RunArea, metric: Metric) -> charts.Drawing:
     curve, ruler = area.curve(metric), area.ruler
     if curve is None:
         return None
-    figure = charts.figure(ruler.title, unit, height=220)
+    figure = charts.figure(ruler.title, metric.unit, height=220)
     return charts.lines(figure, [charts.line_of(curve, ruler, metric.name, palette.TEAL)])

@@ -21,11 +21,12 @@ PARTS = (
     (POOL_READY, "ready", palette.SERIES[4]),
     (POOL_RESERVED, "reserved", palette.SERIES[1]),
 )
+OTHERS = (POOL_TARGET, LEDGER_ISSUED, LEDGER_TRAINED, LEDGER_DROPPED)
 
 
 def show(area: RunArea) -> None:
     """Occupancy over steps and the ledger at the newest step."""
-    if not area.curves([metric for metric, *_ in PARTS] + [LEDGER_ISSUED]):
+    if not area.curves([*(metric for metric, *_ in PARTS), *OTHERS]):
         words = "Evolution strategies have no pool: every member plays all its cases at once."
         is_evolution = area.detail["config"].get("trainer") is None
         st.html(
@@ -37,7 +38,8 @@ def show(area: RunArea) -> None:
         return
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        panel("Occupancy", "pool", _occupancy(area), "Prompts by where they are, at each step")
+        note = "Prompts by where they are, at each step"
+        panel(area, "Occupancy", "pool", lambda: _occupancy(area), note)
     with right, st.container(key="panel_ledger"):
         st.html(markup.heading("Ledger", "Every prompt issued is somewhere"))
         st.html(_ledger(area))
@@ -87,4 +89,4 @@ def _ledger(area: RunArea) -> str:
 
 
 def _last(curve: Curve | None) -> float:
-    return curve.values[curve.steps[-1]] if curve and curve.values else 0.0
+    return curve.last(0.0) if curve else 0.0

@@ -22,10 +22,20 @@ from lagoon.metrics import (
 )
 
 PARTS = (
-    (GENERATION_HISTOGRAM, "While generating", "completed − sampled", palette.SERIES[0]),
-    (WAITING_HISTOGRAM, "While waiting", "trained − completed", palette.SERIES[1]),
-    (TOTAL_HISTOGRAM, "In all", "trained − sampled", palette.SERIES[3]),
-    (WORST_HISTOGRAM, "Oldest token", "by trajectory", palette.SERIES[2]),
+    (TOTAL_HISTOGRAM, "In all", "Tokens by trained − sampled version", palette.SERIES[0]),
+    (WORST_HISTOGRAM, "Oldest token", "Trajectories by their worst token", palette.SERIES[2]),
+    (
+        GENERATION_HISTOGRAM,
+        "While generating",
+        "Tokens by completed − sampled version",
+        palette.SERIES[1],
+    ),
+    (
+        WAITING_HISTOGRAM,
+        "While waiting in the pool",
+        "Tokens by trained − completed version",
+        palette.SERIES[3],
+    ),
 )
 LINES = (
     (STALENESS_GENERATION, "generating"),
@@ -37,20 +47,31 @@ LINES = (
 
 def show(area: RunArea) -> None:
     """Exact counts in all, counts over steps, means over steps."""
-    totals = {metric.name: _total(_histogram(area, metric), metric) for metric, *_ in PARTS}
+    area.curves([STALENESS_COVERAGE, *(metric for metric, _ in LINES)])
+    totals = {metric.name: _total(_histogram(area, metric)) for metric, *_ in PARTS}
     if not any(totals.values()):
         st.html(markup.empty("No tokens trained on yet.", "Counts appear with the first update."))
         return
     st.html(markup.notice(*verdict(totals, area.detail["method"])))
-    columns = st.columns(4, gap="small")
-    for column, (metric, title, note, color) in zip(columns, PARTS, strict=True):
-        unit = "trajectories" if metric is WORST_HISTOGRAM else "tokens"
-        counts = totals[metric.name]
-        figure = charts.bars(counts, "policy versions", unit, color) if counts else None
-        with column:
-            panel(title, f"bars_{unit}_{title}", figure, note)
+    for metrics in (PARTS[:2], PARTS[2:]):
+        for column, part in zip(st.columns(2, gap="medium"), metrics, strict=True):
+            with column:
+                _bars(area, totals[part[0].name], *part)
     _over_steps(area)
     _coverage(area)
+
+
+def _bars(
+    area: RunArea, counts: dict[int, int], metric: Metric, title: str, note: str, color: str
+) -> None:
+    unit = "trajectories" if metric is WORST_HISTOGRAM else "tokens"
+    panel(
+        area,
+        title,
+        f"bars_{metric.name.split('/')[1]}",
+        lambda: charts.bars(counts, "policy versions", unit, color) if counts else None,
+        note,
+    )
 
 
 def verdict(totals: dict[str, dict[int, int]], method: str) -> tuple[str, str]:
@@ -80,28 +101,44 @@ def _histogram(area: RunArea, metric: Metric) -> records.Histogram:
     )
 
 
-def _total(histogram: records.Histogram, metric: Metric) -> dict[int, int]:
+def _total(histogram: records.Histogram) -> dict[int, int]:
     counts = histogram["total"].get("counts", {})
     return {int(lag): count for lag, count in counts.items()}
 
 
 def _over_steps(area: RunArea) -> None:
-    ruler = area.ruler
     items = _histogram(area, TOTAL_HISTOGRAM)["items"]
     left, right = st.columns(2, gap="medium")
     with left:
-        panel("Staleness over the run", "heat", _heat(items, ruler), "Share of each step's tokens")
+        panel(
+            area,
+            "Staleness over the run",
+            "heat",
+            lambda: _heat(items, area.ruler),
+            "Share of each step's tokens",
+        )
+    with right:
+        panel(
+            area,
+            "Mean and worst",
+            "staleness_means",
+            lambda: _means(area),
+            "Token-weighted, by step",
+        )
+
+
+def _means(area: RunArea) -> charts.Drawing:
+    ruler = area.ruler
     members = [
         charts.line_of(curve, ruler, name, palette.series_color(index))
         for index, (metric, name) in enumerate(LINES)
         if (curve := area.curve(metric))
     ]
-    figure = None
-    if members:
-        figure = charts.lines(charts.figure(ruler.title, STALENESS_TOTAL.unit, height=280), members)
-        figure.update_yaxes(rangemode="tozero")
-    with right:
-        panel("Mean and worst", "staleness_means", figure, "Token-weighted, by step")
+    if not members:
+        return None
+    figure = charts.figure(ruler.title, STALENESS_TOTAL.unit, height=280)
+    figure.update_yaxes(rangemode="tozero")
+    return charts.lines(figure, members)
 
 
 def _heat(items: Sequence[records.HistogramStep], ruler: Ruler) -> charts.Drawing:
