@@ -169,12 +169,18 @@ def _field(schema: Schema, path: str, node: Schema) -> FormField:
         label=title_of(path.split(".")[-1]),
         help=clean(node.get("description", "")),
         kind=kind,
-        default=node.get("default", choices[0] if choices else None),
+        default=node.get("default", _implied_default(core, choices)),
         is_nullable=len(options) < len(node.get("anyOf", [node])),
         minimum=core.get("minimum", core.get("exclusiveMinimum")),
         maximum=_maximum(core),
         choices=choices,
     )
+
+
+def _implied_default(core: Schema, choices: Sequence[Any]) -> Any:
+    """A default that the schema does not spell out: an empty container, or the only choice."""
+    empty: dict[str, Any] = {"object": {}, "array": []}
+    return choices[0] if choices else empty.get(core.get("type", ""))
 
 
 def _maximum(core: Schema) -> float | None:

@@ -1,5 +1,6 @@
 """Chromium for the tests: start it, sign in by a ticket link, look at a page."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,13 @@ TIMEOUT_MS = 20_000
 def missing_reason() -> str | None:
     """Why there can be no browser test here, or None."""
     return None if CHROMIUM.exists() else f"{CHROMIUM} is not installed"
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -29,6 +29,7 @@ class FakeApi:
         self.is_signed_in = True
         self.is_database_down = False
         self.is_down = False
+        self.down: dict[str, str] = {}
         self.requests: list[httpx.Request] = []
         self.created: dict[str, Json] = {}
 
@@ -176,12 +177,15 @@ class FakeApi:
         return _ok({"items": lines, "next_after": lines[-1]["n"] if lines else after})
 
     def _readiness(self) -> httpx.Response:
-        ok = {"ok": True, "detail": None}
-        checks = {"postgres": ok, "broker": ok, "ray": ok, "worker": ok}
+        down = dict(self.down)
         if self.is_database_down:
-            checks["postgres"] = {"ok": False, "detail": "connection refused"}
-        status = 503 if self.is_database_down else 200
-        return httpx.Response(status, json={"status": "degraded", "checks": checks})
+            down["postgres"] = "Postgres does not answer."
+        checks = {
+            part: {"ok": part not in down, "detail": down.get(part, "It answers.")}
+            for part in ("postgres", "broker", "ray", "worker")
+        }
+        status = "unavailable" if down else "ok"
+        return httpx.Response(503 if down else 200, json={"status": status, "checks": checks})
 
 
 def all_runs() -> list[Json]:

@@ -33,3 +33,8 @@ def text(tested: AppTest) -> str:
     kinds = (tested.html, tested.markdown, tested.caption, tested.code, tested.error)
     values = [str(element.value) for kind in kinds for element in kind]
     return "\n".join(value for value in values if "--lg-deep" not in value)
+
+
+def click(tested: AppTest, label: str) -> None:
+    """Press the button called ``label`` and let the page run."""
+    next(button for button in tested.button if button.label == label).click().run()

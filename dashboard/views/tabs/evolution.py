@@ -88,6 +88,4 @@ def _fitness(area: RunArea) -> charts.Drawing:
 def _evaluations(area: RunArea) -> None:
     curve = area.curve(EVALUATIONS)
     if curve and curve.values:
-        st.caption(
-            f"{curve.last():,.0f} episodes played by the population so far.".replace(",", "\u202f")
-        )
+        st.caption(f"{number(curve.last())} episodes played by the population so far.")

@@ -1,0 +1,47 @@
+from dashboard import serve
+from dashboard.settings import Settings
+from dashboard.views.sign_in import return_url, ticket_url
+
+
+def test_the_process_listens_on_this_machine_only_and_reports_to_nobody() -> None:
+    options = serve.options(8777)
+    assert options["server.address"] == "127.0.0.1"
+    assert options["server.port"] == "8777"
+    assert options["server.headless"] == "true"
+    assert options["browser.gatherUsageStats"] == "false"
+    assert options["server.enableCORS"] == "true"
+    assert options["server.enableXsrfProtection"] == "true"
+    assert options["client.showErrorDetails"] == "none"
+
+
+def test_the_command_runs_the_script_of_this_package() -> None:
+    command = serve.command(8777)
+    assert command[1:4] == ["-m", "streamlit", "run"]
+    assert command[4].endswith("dashboard/app.py")
+    assert serve.APP.exists()
+
+
+def test_addresses_given_to_the_process_are_the_ones_it_reads() -> None:
+    given = serve.environment(
+        api_url="http://api:8000/",
+        dashboard_url="https://lagoon.example/",
+        public_api_url="https://api.example",
+    )
+    read = Settings.from_environment(given)
+    assert read == Settings("http://api:8000", "https://api.example", "https://lagoon.example")
+
+
+def test_the_browser_reaches_the_api_where_the_dashboard_does_unless_told() -> None:
+    read = Settings.from_environment({"LAGOON_API_URL": "http://127.0.0.1:9"})
+    assert read.public_api_url == "http://127.0.0.1:9"
+
+
+def test_sign_in_comes_back_to_the_page_that_was_asked_for() -> None:
+    back = return_url("http://127.0.0.1:2", "http://localhost:2/run", {"run": "r1", "tab": "pool"})
+    assert back == "http://127.0.0.1:2/run?run=r1&tab=pool"
+    assert return_url("http://127.0.0.1:2", None, {}) == "http://127.0.0.1:2"
+
+
+def test_the_ticket_address_is_escaped() -> None:
+    url = ticket_url("http://a", "t&x", "http://b/?c=d")
+    assert url == "http://a/api/v1/signin?ticket=t%26x&next=http%3A%2F%2Fb%2F%3Fc%3Dd"
