@@ -1,5 +1,6 @@
 """What the command says: sentences, tables and JSON, and the one way it refuses."""
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,12 @@ class Refusal(Exception):
 def say(text: str = "") -> None:
     """A line on standard output, shown at once."""
     typer.echo(text)
+
+
+def tell(text: str) -> None:
+    """A line on standard output, if anybody still reads it: a closed terminal stops nothing."""
+    with contextlib.suppress(OSError):
+        typer.echo(text)
 
 
 def warn(text: str) -> None:

@@ -15,7 +15,8 @@ import pwd
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from cli.home import Home
@@ -162,14 +163,25 @@ def stop_processes(
     except KeyboardInterrupt:
         say("  killing the rest")
     finally:
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        clean = sweep(stack.mark, stack.processes)
-        signal.signal(signal.SIGINT, previous)
+        with undisturbed():
+            clean = sweep(stack.mark, stack.processes)
     if not clean:
         raise Refusal(
             "Some processes could not be ended; they are stuck in the kernel. They carry "
             f"{STACK}={stack.mark} in their environment."
         )
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No signal that asks for an end interrupts what is being ended."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def child_environment(base: Mapping[str, str], home: Home, mark: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ from cli.client import Api
 from cli.demo import make_demo
 from cli.home import Home, HomeLock
 from cli.models import ensure_built
-from cli.output import Refusal, say, warn
+from cli.output import Refusal, say, tell, warn
 from cli.ports import BlockClaims, Ports, candidates, choose_ports, is_port_free, remember
 from cli.processes import load_stack, marked
 from cli.services.api import api, api_url, dashboard_url
@@ -72,11 +72,11 @@ def up(home: Home, wishes: Wishes) -> None:
         say(f"Lagoon {importlib.metadata.version('lagoon')}, home folder {home.root}")
         with _interruptible():
             _run(home, ports, wishes.demo)
-        say("Stopped. Nothing is left running; the data is kept.")
+        tell("Stopped. Nothing is left running; the data is kept.")
 
 
 def _run(home: Home, ports: Ports, demo: bool) -> None:
-    supervisor = Supervisor(home, secrets.token_hex(8), say, os.environ)
+    supervisor = Supervisor(home, secrets.token_hex(8), tell, os.environ)
     try:
         ensure_built(home, STARTING_MODEL, say, supervisor.environment)
         _start(supervisor, home, ports)
@@ -85,7 +85,7 @@ def _run(home: Home, ports: Ports, demo: bool) -> None:
         while not stop.wait(WATCH_SECONDS):
             supervisor.watch()
     except KeyboardInterrupt:
-        say("Stopping. Runs that are active will be shown as ended.")
+        tell("Stopping. Runs that are active will be shown as ended.")
     finally:
         supervisor.stop()
 

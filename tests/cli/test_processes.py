@@ -169,6 +169,34 @@ def test_a_killed_process_gets_a_successor(tmp_path):
     ours.stop()
 
 
+def test_a_second_ctrl_c_kills_at_once(tmp_path):
+    home, started = new_home(tmp_path), tmp_path / "started"
+    code = (
+        "import os, sys, pathlib\n"
+        "from cli.home import Home\n"
+        "from cli.supervisor import Supervisor\n"
+        "from tests.cli.test_processes import STUBBORN, service\n"
+        "home, started = Home(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])\n"
+        "ours = Supervisor(home, 'test-twice-' + home.key, lambda line: print(line, flush=True),"
+        " os.environ)\n"
+        "ours.start(service('stubborn', STUBBORN, str(started), ready=started.exists,"
+        " stop_seconds=600))\n"
+        "ours.wait_ready('stubborn')\n"
+        "ours.stop()\n"
+    )
+    command = [sys.executable, "-c", code, str(home.root), str(started)]
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "stopping" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        assert "killing the rest" in process.stdout.read()
+    assert process.returncode == 0
+    assert marked(f"test-twice-{home.key}") == []
+
+
 def orphans(home: Home, mark: str) -> Stack:
     """What a killed ``lagoon up`` leaves behind: its file, and a process that lives on."""
     environment = {**os.environ, STACK: mark}
