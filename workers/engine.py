@@ -30,10 +30,12 @@ from workers.rollout import Sampled
 
 if TYPE_CHECKING:
     from vllm import AsyncEngineArgs
-    from vllm.outputs import CompletionOutput
+    from vllm.outputs import RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
 
 GIB = 2**30
+LOGPROBS = "lagoon_logprobs"
+"""Key under which ``workers.engine_scheduler`` sends a request's log-probabilities."""
 PREFILL_TOKENS = 8192
 """Prompt tokens that one engine step may take in."""
 
@@ -95,6 +97,7 @@ class VLLMEngine:
         self._update_request = WeightTransferUpdateRequest
         self._final_only = RequestOutputKind.FINAL_ONLY
         self._numbers = itertools.count()
+        self._params_of: dict[tuple[int, float, tuple[int, ...]], Any] = {}
         self._changing_weights = asyncio.Lock()
         self._failure: EngineFailed | None = None
 
@@ -130,25 +133,32 @@ class VLLMEngine:
         Raises ``EngineFailed`` when the engine process has died.
         """
         self.check()
-        params = self._sampling_params(
-            temperature=temperature,
-            max_tokens=max_tokens,
-            stop_token_ids=stop_token_ids,
-            ignore_eos=True,
-            logprobs=0,
-            flat_logprobs=True,
-            detokenize=False,
-            output_kind=self._final_only,
-            skip_clone=True,
-        )
+        params = self._params(max_tokens, temperature, tuple(stop_token_ids))
         prompt = self._prompt(prompt_token_ids=token_ids)
         try:
             async for output in self._engine.generate(prompt, params, str(next(self._numbers))):
-                return _sampled(output.outputs[0])
+                return _sampled(output)
         except Exception:
             self.check()
             raise
         raise EngineFailed("the engine ended a request without an answer")
+
+    def _params(self, max_tokens: int, temperature: float, stop_token_ids: tuple[int, ...]) -> Any:
+        """Sampling parameters; few differ in a run, and making them costs more than sampling."""
+        key = (max_tokens, temperature, stop_token_ids)
+        if key not in self._params_of:
+            self._params_of[key] = self._sampling_params(
+                temperature=temperature,
+                max_tokens=max_tokens,
+                stop_token_ids=list(stop_token_ids),
+                ignore_eos=True,
+                logprobs=0,
+                flat_logprobs=True,
+                detokenize=False,
+                output_kind=self._final_only,
+                skip_clone=True,
+            )
+        return self._params_of[key]
 
     def check(self) -> None:
         """Raise ``EngineFailed`` when the engine can no longer be used."""
@@ -244,14 +254,16 @@ class VLLMEngine:
         return (await self._engine.collective_rpc(method, args=args))[0]
 
 
-def _sampled(output: CompletionOutput) -> Sampled:
+def _sampled(answer: RequestOutput) -> Sampled:
     """What the engine answered, as the rollout keeps it."""
+    output = answer.outputs[0]
     versions: list[int | None] = [None] * len(output.token_ids)
     for span in output.weight_versions or []:
         versions[span.start : span.end] = [int(span.version)] * (span.end - span.start)
+    kept = answer.kv_transfer_params
     return Sampled(
         token_ids=list(output.token_ids),
-        logprobs=list(output.logprobs.logprobs),
+        logprobs=kept[LOGPROBS] if kept else list(output.logprobs.logprobs),
         versions=versions,
         finish="length" if output.finish_reason == "length" else "stop",
     )
@@ -277,6 +289,7 @@ def _environment(threads: int) -> dict[str, str]:
 def _engine_args(model_folder: Path, settings: EngineSettings) -> AsyncEngineArgs:
     from vllm import AsyncEngineArgs  # noqa: PLC0415  vLLM reads its environment on import
     from vllm.config import WeightTransferConfig  # noqa: PLC0415  likewise
+    from vllm.platforms import current_platform  # noqa: PLC0415  likewise
 
     return AsyncEngineArgs(
         model=str(model_folder),
@@ -293,6 +306,10 @@ def _engine_args(model_folder: Path, settings: EngineSettings) -> AsyncEngineArg
         skip_tokenizer_init=True,
         generation_config="vllm",
         disable_log_stats=True,
+        # On a GPU vLLM schedules ahead of its own steps, which is worth more than cheap logprobs.
+        scheduler_cls="workers.engine_scheduler.LogprobScheduler"
+        if current_platform.is_cpu()
+        else None,
         weight_transfer_config=WeightTransferConfig(backend="lagoon"),
         worker_extension_cls="workers.weight_transfer.LagoonWorker",
     )
