@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ class GeneratorActor:
         config: dict[str, Any],
         threads: int,
         index: int = 0,
-        environments: Callable[[Any, Split, int], Environment] = make_environment,
+        environments: Callable[[Any, Split, int, int], Environment] = make_environment,
     ) -> None:
         self._model_folder = Path(model_folder)
         self._config = RunConfig.model_validate(config)
@@ -100,5 +101,9 @@ class GeneratorActor:
         self._engine.shutdown()
 
     async def _play(self, request: EpisodeRequest) -> Trajectory:
-        environment = self._environments(self._config.environment, request.split, request.index)
+        # Episodes of one task meet different weather, the same one whenever they are replayed.
+        attempt = zlib.crc32(request.trajectory_id.encode())
+        environment = self._environments(
+            self._config.environment, request.split, request.index, attempt
+        )
         return await play(request, self._engine, self._chat, environment, self._limits, time.time)
