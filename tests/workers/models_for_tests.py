@@ -6,7 +6,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789+-*/=?. "
+CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789+-*/=?. \n"
 SPECIAL = ["<pad>", "<start>", "<end>"]
 VOCABULARY = SPECIAL + list(CHARACTERS)
 END = VOCABULARY.index("<end>")

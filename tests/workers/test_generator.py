@@ -1,13 +1,24 @@
-"""Episodes without an engine; the engine's own tests are in ``test_engine.py``."""
+"""Episodes without an engine, then a whole generator; the engine's own tests are in
+``test_engine.py``."""
 
 import asyncio
+import os
+import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lagoon.trajectory import Trajectory
-from tests.builders import trajectory
+from tests.builders import es_config, trajectory
+from tests.workers.models_for_tests import END, build_model
 from workers.actors.episodes import Episodes
+from workers.actors.generator import GeneratorActor
+from workers.engine import EngineFailed
+from workers.environments import make_environment
+from workers.environments.base import Environment
 from workers.rollout import EpisodeFailure, EpisodeRequest
 
 
@@ -127,3 +138,64 @@ async def test_cancelled_episodes_never_come_back() -> None:
     await settled()
     stage.end("c")
     assert [item.trajectory_id for item in await ours.collect()] == ["c"]
+
+
+BROKEN = 7
+
+
+def environments(config: Any, split: Any, index: int, attempt: int) -> Environment:
+    """The real ones, but task 7 cannot be made."""
+    if index == BROKEN:
+        raise LookupError("no board for task 7")
+    return make_environment(config, split, index, attempt)
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+async def test_a_generator_plays_reports_broken_environments_and_does_not_outlive_its_engine(
+    tmp_path: Path,
+) -> None:
+    folder = build_model(tmp_path / "model")
+    config = es_config(rollout={"max_concurrent": 16, "kv_cache_gib": 0.25})
+    generator = GeneratorActor(str(folder), config.model_dump(mode="json"), 1, 0, environments)
+    await generator.ready()
+    requests = [EpisodeRequest(f"t{i}", f"p{i}", "train", i, 1.0) for i in range(12)]
+    await generator.submit(requests)
+    items = {}
+    while len(items) < len(requests):
+        items.update({item.trajectory_id: item for item in await generator.collect()})
+
+    failure = items.pop(f"t{BROKEN}")
+    assert isinstance(failure, EpisodeFailure)
+    assert failure.message == "LookupError: no board for task 7"
+    for item in items.values():
+        assert isinstance(item, Trajectory)
+        sampled = [token for token, m in zip(item.token_ids, item.action_mask, strict=True) if m]
+        versions = {v for v, m in zip(item.versions, item.action_mask, strict=True) if m}
+        assert versions == {0}
+        assert sampled
+        assert item.turns[0].role in ("system", "user")
+        assert item.finished_at >= item.started_at > 0
+    ended = [i for i in items.values() if isinstance(i, Trajectory) and END in i.token_ids]
+    assert ended
+
+    await generator.submit([EpisodeRequest("last", "p", "train", 0, 1.0)])
+    os.kill(engine_process(generator), signal.SIGKILL)
+    killed_at = time.monotonic()
+    with pytest.raises(EngineFailed, match="the vLLM engine process died"):
+        await collected_for_ever(generator)
+    assert time.monotonic() - killed_at < 20
+    with pytest.raises(EngineFailed):
+        await generator.perturb(1, 0.1, "per_tensor")
+    generator.shutdown()
+
+
+async def collected_for_ever(generator: GeneratorActor) -> None:
+    while True:
+        await generator.collect()
+
+
+def engine_process(generator: GeneratorActor) -> int:
+    manager = generator._engine._engine.engine_core.resources.engine_manager
+    pid: int = manager.processes[0].pid
+    return pid
