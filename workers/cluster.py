@@ -129,8 +129,8 @@ def start_generators(config: RunConfig, model_folder: Path) -> list[RemoteGenera
     threads = max(1, int(resources.cpus_per_generator))
     arguments = (str(model_folder), config.model_dump(mode="json"), threads)
     return [
-        RemoteGenerator(actor_class.remote(*arguments))
-        for _ in range(config.rollout.num_generators)
+        RemoteGenerator(actor_class.remote(*arguments, index))
+        for index in range(config.rollout.num_generators)
     ]
 
 

@@ -84,16 +84,17 @@ class VLLMEngine:
         settings: EngineSettings,
         shapes: dict[str, list[int]],
     ) -> None:
-        from vllm import SamplingParams, TokensPrompt  # noqa: PLC0415  vLLM reads its environment on import
+        from vllm import SamplingParams  # noqa: PLC0415  vLLM reads its environment on import
         from vllm.distributed.weight_transfer.base import (  # noqa: PLC0415  likewise
             WeightTransferUpdateRequest,
         )
+        from vllm.inputs.engine import tokens_input  # noqa: PLC0415  likewise
         from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415  likewise
 
         self._engine = engine
         self._model_folder = model_folder
         self._shapes = shapes
-        self._sampling_params, self._prompt = SamplingParams, TokensPrompt
+        self._sampling_params, self._tokens_input = SamplingParams, tokens_input
         self._update_request = WeightTransferUpdateRequest
         self._final_only = RequestOutputKind.FINAL_ONLY
         self._numbers = itertools.count()
@@ -134,14 +135,19 @@ class VLLMEngine:
         """
         self.check()
         params = self._params(max_tokens, temperature, tuple(stop_token_ids))
-        prompt = self._prompt(prompt_token_ids=token_ids)
+        # Given as the engine's own kind of input, a prompt does not pass through a thread pool.
+        prompt = self._tokens_input(token_ids)
+        answer = None
         try:
+            # One answer comes; leaving the loop before it ends would send an abort after it.
             async for output in self._engine.generate(prompt, params, str(next(self._numbers))):
-                return _sampled(output)
+                answer = output
         except Exception:
             self.check()
             raise
-        raise EngineFailed("the engine ended a request without an answer")
+        if answer is None:
+            raise EngineFailed("the engine ended a request without an answer")
+        return _sampled(answer)
 
     def _params(self, max_tokens: int, temperature: float, stop_token_ids: tuple[int, ...]) -> Any:
         """Sampling parameters; few differ in a run, and making them costs more than sampling."""
