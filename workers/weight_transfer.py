@@ -35,6 +35,7 @@ from vllm.model_executor.model_loader.reload import (
 )
 
 from lagoon.evolution import NoiseKey
+from workers.orphans import end_with_parent
 from workers.payload import checksum_of
 from workers.perturbation import add_update_, perturbed, sum_of_squares
 
@@ -74,6 +75,7 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):  #
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Read the names and shapes of the checkpoint, and the master when it is wanted."""
+        end_with_parent()
         self.is_tied = bool(getattr(self.model_config.hf_config, "tie_word_embeddings", False))
         self.files = sorted(Path(init_info.model_folder).glob("*.safetensors"))
         self.master: dict[str, Tensor] | None = None

@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ from lagoon.metrics import ENTROPY, GRAD_NORM, LEARNING_RATE, LOSS, MISMATCH
 from lagoon.trajectory import TrainingSample, Trajectory
 from tests.builders import es_config, grpo_config
 from tests.workers.models_for_tests import VOCABULARY, build_model
-from workers.actors.trainer import NonFiniteGradient, TrainerActor
+from workers.actors.trainer import TrainerActor
 from workers.payload import checksum
+from workers.training import NonFiniteGradient, Trainer
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +24,8 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_model(tmp_path_factory.mktemp("model"))
 
 
-def trainer(folder: Path, **sections: Any) -> TrainerActor:
-    made = TrainerActor(str(folder), grpo_config(**sections).model_dump(mode="json"))
-    made.ready()
-    return made
+def trainer(folder: Path, **sections: Any) -> Trainer:
+    return Trainer(folder, grpo_config(**sections))
 
 
 def samples(
@@ -53,7 +54,7 @@ def samples(
     return [replace(sample, token_weight=1.0 / total) for sample in made]
 
 
-def on_policy(trainer: TrainerActor, given: list[TrainingSample]) -> list[TrainingSample]:
+def on_policy(trainer: Trainer, given: list[TrainingSample]) -> list[TrainingSample]:
     """The same samples with behavior log-probabilities of the trainer's present weights."""
     made = []
     for sample, scores in zip(given, trainer.logprobs(given), strict=True):
@@ -197,7 +198,7 @@ def test_a_saved_folder_holds_the_weights_that_were_published(tmp_path: Path, ti
     folder = build_model(tmp_path / "model", tied=tied)
     ours = trainer(folder)
     ours.step(samples(), 1e-3)
-    ours.save(str(tmp_path / "saved"))
+    ours.save(tmp_path / "saved")
     weights, digest = ours.weights()
     assert digest == checksum(weights)
     assert ("lm_head.weight" in weights) is not tied
@@ -231,4 +232,27 @@ def test_a_bfloat16_model_keeps_what_is_smaller_than_its_number_format(model_fol
 
 def test_methods_without_gradients_have_no_trainer(model_folder: Path) -> None:
     with pytest.raises(TypeError, match="takes no gradient steps"):
-        TrainerActor(str(model_folder), es_config().model_dump(mode="json"))
+        Trainer(model_folder, es_config())
+
+
+def test_the_actor_is_the_trainer_once_it_is_ready(model_folder: Path, tmp_path: Path) -> None:
+    actor = TrainerActor(str(model_folder), grpo_config().model_dump(mode="json"))
+    with pytest.raises(RuntimeError, match="call ready"):
+        actor.weights()
+    actor.ready()
+    given = samples()
+    ours = trainer(model_folder)
+    assert actor.logprobs(given) == ours.logprobs(given)
+    assert actor.step(given, 1e-3) == ours.step(given, 1e-3)
+    assert actor.weights()[1] == ours.weights()[1]
+    actor.save(str(tmp_path / "saved"))
+    assert trainer(tmp_path / "saved").weights()[1] == ours.weights()[1]
+
+
+def test_importing_the_actors_loads_neither_torch_nor_vllm() -> None:
+    code = (
+        "import sys, workers.actors.generator, workers.actors.trainer\n"
+        "print([m for m in ('torch', 'vllm', 'transformers') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

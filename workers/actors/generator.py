@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from lagoon.config import RunConfig
 from lagoon.evolution import NoiseKey
 from lagoon.trajectory import Split, Trajectory
@@ -53,6 +51,8 @@ class GeneratorActor:
 
     async def ready(self) -> None:
         """Load the tokenizer and start the engine; raises what went wrong."""
+        from transformers import AutoTokenizer  # noqa: PLC0415  slow; the driver does not need it
+
         started = time.monotonic()
         tokenizer = AutoTokenizer.from_pretrained(self._model_folder, local_files_only=True)
         self._chat = Chat(tokenizer)

@@ -1,193 +1,59 @@
-"""The trainer: a policy in torch and its optimizer.
+"""The trainer, as a plain class that the driver wraps as a Ray actor.
 
-::
-
-    samples ─▶ micro-batches ─▶ log-probabilities ─▶ method.loss ─▶ backward ┐ (summed)
-               weights ◀─ optimizer step ◀─ clip ◀─ refuse NaN ◀─ gradient ◀─┘
-
-A plain class that a test can use without Ray; the driver wraps it as an actor.
+Whoever only wants the class, as the driver does, does not load torch.
 """
 
 from __future__ import annotations
 
-import copy
-import logging
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
-
-from lagoon.config import RunConfig, TrainerConfig
-from lagoon.losses import TokenBatch
-from lagoon.methods import PolicyGradient
-from lagoon.metrics import (
-    ENTROPY,
-    GRAD_NORM,
-    KL_BEHAVIOR,
-    LEARNING_RATE,
-    LOSS,
-    MISMATCH,
-    Metric,
-)
+from lagoon.config import RunConfig
 from lagoon.trajectory import TrainingSample
-from workers.checkpoint import save_checkpoint, weights_beside
-from workers.microbatches import MicroBatch, micro_batches
-from workers.optimizer import Optimizer
-from workers.payload import checksum
-from workers.policy import Policy
+from workers.payload import Weights
 
-logger = logging.getLogger(__name__)
-
-Sums = dict[Metric, tuple[float, float]]
-"""(sum, count) of each metric."""
-
-
-class NonFiniteGradient(ArithmeticError):
-    """The gradient is NaN or infinite; the step was refused and the weights are as they were."""
+if TYPE_CHECKING:
+    from workers.training import Trainer
 
 
 class TrainerActor:
-    """Takes optimizer steps on batches of trajectories."""
+    """Takes optimizer steps on batches of trajectories, one call after the other."""
 
     def __init__(self, model_folder: str, config: dict[str, Any]) -> None:
         self._model_folder = Path(model_folder)
         self._config = RunConfig.model_validate(config)
-        method, trainer = self._config.method, self._config.trainer
-        if not isinstance(method, PolicyGradient) or trainer is None:
-            raise TypeError(f"{method.title} takes no gradient steps")
-        self._method: PolicyGradient = method
-        self._settings: TrainerConfig = trainer
-        self.version = 0
-        """Optimizer steps taken since the model folder."""
+        self._loaded: Trainer | None = None
 
     def ready(self) -> None:
         """Load the model; raises what went wrong."""
-        torch.set_num_threads(max(1, int(self._settings.cpus)))
-        torch.manual_seed(self._config.seed)
-        self._device = torch.device("cuda" if self._settings.gpus > 0 else "cpu")
-        dtype = getattr(torch, self._config.model.dtype)
-        model = AutoModelForCausalLM.from_pretrained(
-            self._model_folder, dtype=dtype, local_files_only=True
-        ).to(self._device)
-        # Dropout would train another policy than the one that sampled.
-        model.eval()
-        self._policy = Policy(model, self._config.rollout.temperature or 0.0)
-        self._reference: Policy | None = None
-        if self._method.needs_reference:
-            frozen = copy.deepcopy(model).requires_grad_(False)
-            self._reference = Policy(frozen, self._policy.temperature)
-        self._optimizer = Optimizer(dict(model.named_parameters()), self._settings)
+        from workers.training import Trainer  # noqa: PLC0415  loads torch, in the actor alone
+
+        self._loaded = Trainer(self._model_folder, self._config)
 
     def step(
         self, samples: Sequence[TrainingSample], learning_rate: float
     ) -> dict[str, tuple[float, float]]:
         """One optimizer step on all ``samples``; returns (sum, count) by metric name.
 
-        Raises ``NonFiniteGradient``, leaving weights and optimizer as they were.
+        Raises ``workers.training.NonFiniteGradient`` with the weights as they were.
         """
-        sums: Sums = {}
-        for batch in self._micro_batches(samples):
-            _add(sums, self._accumulate(batch))
-            self._optimizer.collect_gradient()
-        norm = self._optimizer.gradient_norm()
-        if not math.isfinite(norm):
-            self._optimizer.drop_gradient()
-            raise NonFiniteGradient(
-                f"the gradient of step {self.version + 1} is {norm}: the step was refused, the "
-                f"weights are those of step {self.version}"
-            )
-        self._optimizer.step(learning_rate, norm)
-        self.version += 1
-        _add(sums, {GRAD_NORM: (norm, 1.0), LEARNING_RATE: (learning_rate, 1.0)})
-        sums[LOSS] = (sums.get(LOSS, (0.0, 0.0))[0], 1.0)
-        return {metric.name: pair for metric, pair in sums.items()}
+        return self._trainer.step(samples, learning_rate)
 
     def logprobs(self, samples: Sequence[TrainingSample]) -> list[list[float]]:
         """Log-probabilities of each sample's own tokens under the present weights."""
-        found: dict[int, list[float]] = {}
-        with torch.no_grad():
-            for batch in self._micro_batches(samples):
-                scores = self._policy.logprobs(batch.token_ids, batch.action_mask).cpu()
-                for row, index in enumerate(batch.order):
-                    found[index] = scores[row][batch.action_mask[row].cpu()].tolist()
-        return [found[index] for index in range(len(samples))]
+        return self._trainer.logprobs(samples)
 
-    def weights(self) -> tuple[dict[str, NDArray[Any]], str]:
-        """A copy of the weights by checkpoint name, and its checksum.
-
-        bfloat16 comes as its bits (uint16). A head tied to the embedding is left out.
-        """
-        weights = {
-            name: _array(parameter) for name, parameter in self._policy.model.named_parameters()
-        }
-        return weights, checksum(weights)
+    def weights(self) -> tuple[Weights, str]:
+        """A copy of the weights by checkpoint name, and its checksum."""
+        return self._trainer.weights()
 
     def save(self, folder: str) -> None:
         """Write the weights as a Hugging Face folder, tokenizer included."""
-        target = Path(folder)
-        weights = weights_beside(target)
-        tensors = {
-            name: parameter.detach().cpu().contiguous()
-            for name, parameter in self._policy.model.named_parameters()
-        }
-        save_file(tensors, weights, metadata={"format": "pt"})
-        save_checkpoint(target, self._model_folder, self._config.model.dtype, weights)
+        self._trainer.save(Path(folder))
 
-    def _micro_batches(self, samples: Sequence[TrainingSample]) -> Any:
-        return micro_batches(samples, self._settings.microbatch_tokens, self._device)
-
-    def _accumulate(self, batch: MicroBatch) -> Sums:
-        """Add the gradient of one micro-batch; return its metrics."""
-        if not bool(batch.action_mask.any()):
-            return {}
-        logprobs = self._policy.logprobs(batch.token_ids, batch.action_mask)
-        reference = None
-        if self._reference is not None:
-            with torch.no_grad():
-                reference = self._reference.logprobs(batch.token_ids, batch.action_mask)
-        loss = self._method.loss(
-            TokenBatch(
-                logprobs=logprobs,
-                behavior_logprobs=batch.behavior_logprobs,
-                advantages=batch.advantages,
-                weights=batch.weights,
-                reference_logprobs=reference,
-            )
-        )
-        loss.value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        observed = _observed(batch, logprobs.detach(), self.version)
-        return {**loss.metrics, **observed, LOSS: (float(loss.value.detach()), 1.0)}
-
-
-def _observed(batch: MicroBatch, logprobs: torch.Tensor, version: int) -> Sums:
-    """What is worth knowing of a micro-batch before the step, whatever the method."""
-    mask = batch.action_mask
-    difference = (logprobs - batch.behavior_logprobs)[mask]
-    same_version = (batch.versions == version)[mask]
-    count = float(mask.sum())
-    divergence = difference.exp() - difference - 1.0
-    return {
-        ENTROPY: (float(-logprobs[mask].sum()), count),
-        KL_BEHAVIOR: (float(divergence.sum()), count),
-        MISMATCH: (float(difference[same_version].abs().sum()), float(same_version.sum())),
-    }
-
-
-def _add(sums: Sums, more: Sums) -> None:
-    for metric, (value, count) in more.items():
-        before = sums.get(metric, (0.0, 0.0))
-        sums[metric] = (before[0] + value, before[1] + count)
-
-
-def _array(parameter: torch.Tensor) -> NDArray[Any]:
-    tensor = parameter.detach().to("cpu", copy=True).contiguous()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(np.uint16)
-    array: NDArray[Any] = tensor.numpy()
-    return array
+    @property
+    def _trainer(self) -> Trainer:
+        if self._loaded is None:
+            raise RuntimeError("the trainer has not loaded its model: call ready() first")
+        return self._loaded
