@@ -104,7 +104,13 @@ class VLLMEngine:
 
     @classmethod
     async def start(cls, model_folder: Path, settings: EngineSettings) -> VLLMEngine:
-        """Start the engine process with the weights of ``model_folder``, as version 0."""
+        """Start the engine process with the weights of ``model_folder``, as version 0.
+
+        Raises ``ValueError`` when the folder holds no safetensors file: a publish is checked
+        against its names and shapes.
+        """
+        if not any(model_folder.glob("*.safetensors")):
+            raise ValueError(f"{model_folder} has no safetensors weights: save the model as such")
         os.environ.update(_environment(settings.threads))
         from vllm.distributed.weight_transfer.base import (  # noqa: PLC0415  after the environment
             WeightTransferInitRequest,
@@ -213,8 +219,11 @@ class VLLMEngine:
         await asyncio.to_thread(save_checkpoint, folder, self._model_folder, "float32", weights)
 
     def shutdown(self) -> None:
-        """End the engine process."""
+        """End the engine process; nothing can be asked of it afterwards."""
+        self._failure = self._failure or EngineFailed("the engine was shut down")
         self._engine.shutdown()
+        # Its finalizer fails when it is left to the end of the interpreter.
+        del self._engine
 
     def _refuse_strangers(self, weights: Weights) -> None:
         """A missing tensor would leave a layer with its old weights, without a word from vLLM."""

@@ -249,6 +249,13 @@ async def test_the_saved_master_is_a_model_folder(engine: VLLMEngine, tmp_path: 
     assert (tmp_path / "checkpoints" / "7" / "tokenizer.json").exists()
 
 
+async def test_a_folder_without_safetensors_is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ValueError, match="has no safetensors weights"):
+        await VLLMEngine.start(tmp_path, SETTINGS)
+
+
 async def test_the_engine_follows_the_run_config() -> None:
     one = engine_settings(
         grpo_config(rollout={"num_generators": 3, "max_concurrent": 100, "kv_cache_gib": 0.5}),
