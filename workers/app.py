@@ -5,9 +5,15 @@ Started as ``celery -A workers.app worker --beat``. Neither torch nor Ray is loa
 
 from __future__ import annotations
 
-from celery import Celery
+import logging
+from typing import Any
 
-from workers.settings import Settings
+from celery import Celery
+from celery.signals import celeryd_after_setup
+
+from workers.settings import Settings, described
+
+logger = logging.getLogger(__name__)
 
 # Redis gives a task that was not acknowledged to another worker after this time. Tasks take
 # seconds, so a longer one would only delay what a dead worker held.
@@ -45,4 +51,11 @@ def create_app(settings: Settings) -> Celery:
     return app
 
 
+def log_settings(**_: Any) -> None:
+    """Say, when a worker starts, what it was told."""
+    for name, value in described(Settings()).items():
+        logger.warning("%s=%s", name, value)  # at the level that a quiet worker still shows
+
+
+celeryd_after_setup.connect(log_settings)
 app = create_app(Settings())

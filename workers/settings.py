@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -38,6 +39,15 @@ class Settings(BaseSettings):
         """The workers' credential, read anew every time: the API makes it at its first start."""
         path = self.service_token_file or self.home / "credentials" / "service-token"
         return path.read_text(encoding="utf-8").strip()
+
+
+def described(settings: Settings) -> dict[str, str]:
+    """Every setting by its environment variable, with secrets masked, for the log at start."""
+    shown = {f"LAGOON_{name.upper()}": str(value) for name, value in settings}
+    broker = urlsplit(settings.broker_url.get_secret_value())
+    place = broker.netloc.rpartition("@")[2]
+    shown["LAGOON_BROKER_URL"] = f"{broker.scheme}://{place}{broker.path}"
+    return shown
 
 
 def ray_token() -> str | None:

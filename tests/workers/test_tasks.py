@@ -7,11 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr, ValidationError
 
 from workers.app import create_app
 from workers.launch import RayJobs, RayUnreachable, SubmitRefused, entrypoint, submission_id
 from workers.platform import Platform
-from workers.settings import Settings, ray_token
+from workers.settings import Settings, described, ray_token
 from workers.tasks import driver_environment, observe_attempts, submit_attempt, write_credential
 
 ATTEMPT = "r7k2m9qd-a1"
@@ -253,6 +254,20 @@ def test_rays_token_comes_from_rays_own_variables(tmp_path, monkeypatch):
     (tmp_path / "token").write_text("t\n")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
     assert ray_token() == "t"
+
+
+def test_settings_are_shown_without_their_secrets(tmp_path):
+    settings = Settings(home=tmp_path, broker_url=SecretStr("redis://:secret@host:1/0"))
+    shown = described(settings)
+    assert shown["LAGOON_BROKER_URL"] == "redis://host:1/0"
+    assert shown["LAGOON_HOME"] == str(tmp_path)
+    assert "secret@" not in str(shown)
+
+
+def test_a_setting_that_makes_no_sense_is_refused_by_name(monkeypatch):
+    monkeypatch.setenv("LAGOON_OBSERVE_SECONDS", "-1")
+    with pytest.raises(ValidationError, match="observe_seconds"):
+        Settings()
 
 
 def test_tasks_are_acknowledged_late_and_come_back_soon(tmp_path):
