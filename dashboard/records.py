@@ -146,7 +146,7 @@ class TurnRecord(TypedDict):
 
     role: str
     text: str
-    seconds: float
+    seconds: float | str
     error: str | None
 
 
@@ -164,7 +164,7 @@ class TrajectoryRecord(TypedDict):
     completed_version: int
     truncated: bool
     error: str | None
-    seconds: float
+    seconds: float | str
     turns: list[TurnRecord]
 
 

@@ -36,6 +36,12 @@ def short_time(value: str | float | None, zone: ZoneInfo) -> str:
     return moment.astimezone(zone).strftime("%d %b, %H:%M") if moment else "–"
 
 
+def day_time(value: str | float | None, zone: ZoneInfo) -> str:
+    """The time of day to the second in the viewer's zone."""
+    moment = parse_time(value)
+    return moment.astimezone(zone).strftime("%H:%M:%S") if moment else "–"
+
+
 def utc_time(value: str | float | None) -> str:
     """The same moment in UTC, for tooltips."""
     moment = parse_time(value)

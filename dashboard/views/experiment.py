@@ -30,6 +30,7 @@ def show(site: Site) -> None:
         return
     experiment = site.api.experiment(experiment_id)
     runs = _runs(site.api, experiment_id)
+    st.set_page_config(page_title=f"{experiment['title']} · Lagoon")
     _head(site, experiment, runs)
     if not runs:
         st.html(markup.empty("No runs yet.", "Launch the first run of this experiment."))

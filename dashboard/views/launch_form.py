@@ -27,6 +27,14 @@ def show(site: Site, draft: Draft, catalogue: records.Catalogue) -> bool:
     if mode == "yaml":
         return _editor(draft)
     schema = remembered("schema", site.api.schema)
+    stranger = _unknown_choice(draft, catalogue)
+    if stranger:
+        st.html(
+            markup.notice(
+                f"The form knows no {stranger}.", "Correct it in the YAML view first.", "bad"
+            )
+        )
+        return False
     chosen = _choices(draft, catalogue)
     form = fields.sections(schema, chosen, _without(chosen["method"], catalogue))
     wrong = fields.misfits(form, draft.config)
@@ -55,6 +63,19 @@ def _editor(draft: Draft) -> bool:
     # The next form starts from what was typed here.
     st.session_state["_typed"] = draft.version
     return True
+
+
+def _unknown_choice(draft: Draft, catalogue: records.Catalogue) -> str | None:
+    """The method or environment that the configuration names and the API does not know."""
+    for part, options in (
+        ("method", catalogue["methods"]),
+        ("environment", catalogue["environments"]),
+    ):
+        section = draft.config.get(part)
+        name = section.get("name") if isinstance(section, dict) else None
+        if name is not None and name not in [option["name"] for option in options]:
+            return f"{part} called {name!r}"
+    return None
 
 
 def _choices(draft: Draft, catalogue: records.Catalogue) -> dict[str, str]:
@@ -104,7 +125,8 @@ def _form(draft: Draft, form: list[fields.FormSection], catalogue: records.Catal
         key = f"f{draft.version}.{draft.config['method']['name']}"
         key += f".{draft.config['environment']['name']}"
         has_error = any(field.path in errors for field in section.fields)
-        with st.expander(section.title, expanded=section.name in FIRST or has_error):
+        is_open = section.name in FIRST or has_error
+        with st.expander(_section_title(section, values), expanded=is_open):
             if section.help:
                 st.caption(section.help)
             drawn = forms.draw(section, values, errors, key, suggestions)
@@ -118,3 +140,9 @@ def _form(draft: Draft, form: list[fields.FormSection], catalogue: records.Catal
             )
         )
     return is_readable
+
+
+def _section_title(section: fields.FormSection, values: fields.Values) -> str:
+    """The section's title, and how many of its settings are not the default."""
+    changed = sum(values[field.path] != field.default for field in section.fields)
+    return f"{section.title} :gray[· {changed} changed]" if changed else section.title

@@ -58,6 +58,7 @@ def show(site: Site) -> None:
         return
     watch = _watch(run_id)
     detail = watch.refresh(site.api)
+    st.set_page_config(page_title=f"{detail['name']} · Lagoon")
     is_live = not RunStatus(detail["status"]).is_terminal
     area = RunArea(site, watch)
     every = REFRESH_SECONDS if is_live else None

@@ -6,7 +6,7 @@ from dashboard.client import Api
 from tests.dashboard.fake_api import TOKEN, FakeApi
 
 
-def _script(client: object, token: str | None, page: str) -> None:
+def _script(client: object, page: str) -> None:
     from zoneinfo import ZoneInfo  # noqa: PLC0415  the harness runs this function's source alone
 
     from dashboard import navigation, theme  # noqa: PLC0415
@@ -20,9 +20,13 @@ def _script(client: object, token: str | None, page: str) -> None:
 def open_page(
     fake: FakeApi, page: str = "experiments", *, signed_in: bool = True, **query: str
 ) -> AppTest:
-    """Run the page once, with ``query`` in its URL."""
-    api = Api(fake.client(), TOKEN if signed_in else None)
-    tested = AppTest.from_function(_script, default_timeout=20, args=(api, None, page))
+    """Run the page once on the fake API, with ``query`` in its URL."""
+    return open_page_on(Api(fake.client(), TOKEN if signed_in else None), page, **query)
+
+
+def open_page_on(api: Api, page: str, **query: str) -> AppTest:
+    """Run the page once on any API, with ``query`` in its URL."""
+    tested = AppTest.from_function(_script, default_timeout=20, args=(api, page))
     for name, value in query.items():
         tested.query_params[name] = value
     return tested.run()

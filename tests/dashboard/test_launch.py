@@ -181,3 +181,11 @@ def test_without_presets_there_is_still_a_form() -> None:
     assert not tested.exception
     assert RunConfig.model_validate(canned.GRPO)
     assert "method:" in sent_yaml(tested)
+
+
+def test_a_method_that_does_not_exist_is_not_replaced_in_silence() -> None:
+    tested = open_page(FakeApi(), "launch")
+    edit_as_yaml(tested, "method: {name: grpp}\nenvironment: {name: sudoku4}\n")
+    tested.segmented_control[0].set_value("form").run()
+    assert "The form knows no method called &#x27;grpp&#x27;" in text(tested)
+    assert "name: grpp" in sent_yaml(tested)

@@ -159,7 +159,7 @@ def test_the_title_of_a_run_is_never_markup() -> None:
 def test_a_synchronous_run_says_why_its_staleness_is_zero() -> None:
     shown = text(run_page("running", "staleness"))
     assert "have staleness 0." in shown
-    assert "grpo is synchronous" in shown
+    assert "GRPO (synchronous) waits" in shown
 
 
 def test_stale_tokens_are_summed_up_in_a_sentence() -> None:

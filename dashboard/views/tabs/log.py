@@ -4,6 +4,7 @@ import streamlit as st
 
 from dashboard import markup, records
 from dashboard.views.area import RunArea
+from dashboard.words import day_time
 
 MAX_LINES = 1000
 
@@ -15,8 +16,10 @@ def show(area: RunArea) -> None:
         st.html(markup.empty("No log yet.", "The driver writes its first line when it starts."))
         return
     with st.container(key="panel_log"):
-        st.html(markup.heading("Driver log", f"The newest {len(lines)} lines, times in UTC"))
-        text = "\n".join(f"{line['at'][11:19]}  {line['line']}" for line in lines)
+        st.html(markup.heading("Driver log", f"The newest {len(lines)} lines"))
+        text = "\n".join(
+            f"{day_time(line['at'], area.site.zone)}  {line['line']}" for line in lines
+        )
         with st.container(height=560, border=False, autoscroll=True):
             st.code(text, language="log", wrap_lines=True)
 

@@ -21,6 +21,7 @@ PARTS = (
     (POOL_READY, "ready", palette.SERIES[4]),
     (POOL_RESERVED, "reserved", palette.SERIES[1]),
 )
+IN_POOL = (POOL_GENERATING, POOL_READY, POOL_RESERVED)
 OTHERS = (POOL_TARGET, LEDGER_ISSUED, LEDGER_TRAINED, LEDGER_DROPPED)
 
 
@@ -36,6 +37,14 @@ def show(area: RunArea) -> None:
             )
         )
         return
+    if not any(max(curve.values.values()) for curve in area.curves(IN_POOL) if curve.values):
+        st.html(
+            markup.notice(
+                "The pool is empty at the end of every step.",
+                "A synchronous method trains on all that it generated before it goes on; prompts "
+                "wait here only with asynchronous methods.",
+            )
+        )
     left, right = st.columns([3, 2], gap="medium")
     with left:
         note = "Prompts by where they are, at each step"

@@ -8,6 +8,7 @@ from dashboard import charts, markup, palette, records
 from dashboard.axes import Axis, Ruler
 from dashboard.views.area import RunArea, panel
 from dashboard.words import number, percent
+from lagoon.methods import METHODS
 from lagoon.metrics import (
     GENERATION_HISTOGRAM,
     STALENESS_COVERAGE,
@@ -52,7 +53,7 @@ def show(area: RunArea) -> None:
     if not any(totals.values()):
         st.html(markup.empty("No tokens trained on yet.", "Counts appear with the first update."))
         return
-    st.html(markup.notice(*verdict(totals, area.detail["method"])))
+    st.html(markup.notice(*verdict(totals, *synchrony(area.detail["config"]))))
     for metrics in (PARTS[:2], PARTS[2:]):
         for column, part in zip(st.columns(2, gap="medium"), metrics, strict=True):
             with column:
@@ -74,7 +75,21 @@ def _bars(
     )
 
 
-def verdict(totals: dict[str, dict[int, int]], method: str) -> tuple[str, str]:
+def synchrony(config: records.Config) -> tuple[str, bool]:
+    """The method's title, and whether it is synchronous (so that staleness must be 0)."""
+    section = config.get("method") or {}
+    known = {cls.model_fields["name"].default: cls for cls in METHODS}
+    method = known.get(section.get("name"))
+    if method is None:
+        return str(section.get("name")), False
+    # Evolution strategies know no bound of their own: each generation waits for all its members.
+    bound = getattr(method.model_validate(section), "staleness_bound", 0)
+    return method.title, bound == 0
+
+
+def verdict(
+    totals: dict[str, dict[int, int]], method: str, is_synchronous: bool
+) -> tuple[str, str]:
     """The histogram in a sentence, and for an all-zero one the reason."""
     counts = totals[TOTAL_HISTOGRAM.name] or totals[WORST_HISTOGRAM.name]
     tokens = sum(counts.values())
@@ -82,9 +97,11 @@ def verdict(totals: dict[str, dict[int, int]], method: str) -> tuple[str, str]:
     if not stale:
         return (
             f"All {number(tokens)} trained tokens have staleness 0.",
-            f"{method} is synchronous: generation stops while the weights change, and every "
-            "update waits for the data of its own policy version. Asynchronous methods let the "
-            "two overlap; their tokens lag by the versions counted here.",
+            f"{method} waits: generation stops while the weights change, and every update "
+            "trains on data of its own policy version only. Asynchronous methods let the two "
+            "overlap; their tokens lag by the versions counted here."
+            if is_synchronous
+            else "Generation kept up with training so far.",
         )
     mean = sum(lag * count for lag, count in counts.items()) / tokens
     return (

@@ -7,12 +7,12 @@ import streamlit as st
 from dashboard import markup, records
 from dashboard.views.area import RunArea
 from dashboard.views.url_choice import url_choice
-from dashboard.words import duration, number, plural
+from dashboard.words import duration, number, plural, to_float
 
 SPLITS = {"all": "All", "train": "Training", "heldout": "Held-out"}
 OUTCOMES = {"all": "Any outcome", "success": "Success", "failure": "Failure"}
 MAX_READ = 60
-MAX_SHOWN = 20
+MAX_SHOWN = 12
 
 
 def controls() -> dict[str, str]:
@@ -65,7 +65,7 @@ def card(trajectory: records.TrajectoryRecord) -> str:
         chips.append(markup.chip(trajectory["error"], "bad"))
     about = (
         f"step {trajectory['step']} · {plural(trajectory['num_tokens'], 'token')} · "
-        f"{duration(trajectory['seconds'])} · {_versions(trajectory)}"
+        f"{duration(to_float(trajectory['seconds']))} · {_versions(trajectory)}"
     )
     turns = "".join(_turn(turn) for turn in trajectory["turns"])
     return (
@@ -85,9 +85,10 @@ def _versions(trajectory: records.TrajectoryRecord) -> str:
 def _turn(turn: records.TurnRecord) -> str:
     names = {"system": "instructions", "user": "task", "assistant": "policy", "tool": "tool"}
     notes = []
-    if turn["seconds"] >= 0.001:
+    seconds = to_float(turn["seconds"])
+    if seconds >= 0.001:
         verb = "answered after" if turn["role"] == "tool" else "took"
-        notes.append(f"{verb} {_wait(turn['seconds'])}")
+        notes.append(f"{verb} {_wait(seconds)}")
     failed = f'<em class="bad">{escape(turn["error"])}</em>' if turn["error"] else ""
     role = turn["role"] if turn["role"] in names else "user"
     return (
