@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import plotly.graph_objects as go
 import streamlit as st
 
 from dashboard import charts, markup, records
@@ -56,8 +57,18 @@ def panel(
     with st.container(key=f"panel_{key}"):
         if title:
             st.html(markup.heading(title, note))
-        figure = area.watch.kept(f"chart {key} {area.axis}", draw)
-        if figure is None:
-            st.html(markup.notice("No points yet."))
-        else:
-            st.plotly_chart(figure, key=f"chart_{key}", theme=None, config=charts.CONFIG)
+        show_chart(area, key, draw)
+
+
+def show_chart(area: RunArea, key: str, draw: Callable[[], charts.Drawing]) -> None:
+    """The chart alone; the figure is kept between ticks."""
+
+    def finished() -> go.Figure | None:
+        drawn = draw()
+        return drawn.figure() if drawn else None
+
+    figure = area.watch.kept(f"chart {key} {area.axis}", finished)
+    if figure is None:
+        st.html(markup.notice("No points yet."))
+    else:
+        st.plotly_chart(figure, key=f"chart_{key}", theme=None, config=charts.CONFIG)

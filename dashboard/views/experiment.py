@@ -125,9 +125,9 @@ def _overlay(
     if not members:
         st.html(markup.notice("No points yet."))
         return
-    figure = charts.figure(title, metric.unit, height=320, percent=metric is HELDOUT_SUCCESS)
-    charts.lines(figure, members, hover=".1%" if metric is HELDOUT_SUCCESS else ".3f", legend=True)
-    st.plotly_chart(figure, key=f"overlay_{metric.name}", theme=None, config=charts.CONFIG)
+    drawn = charts.chart(title, metric.unit, height=320, percent=metric is HELDOUT_SUCCESS)
+    charts.lines(drawn, members, hover=".1%" if metric is HELDOUT_SUCCESS else ".3f", legend=True)
+    st.plotly_chart(drawn.figure(), key=f"overlay_{metric.name}", theme=None, config=charts.CONFIG)
 
 
 def _line(curve: Curve, ruler: Ruler, name: str, color: str) -> charts.Line:

@@ -16,7 +16,7 @@ def line(*ys: float) -> charts.Line:
 
 def drawn(*ys: float) -> tuple[list[object], list[tuple[float, str]]]:
     """The line's values and the crosses, each with its place and text."""
-    figure = charts.lines(charts.figure("step", "loss"), [line(*ys)])
+    figure = charts.lines(charts.chart("step", "loss"), [line(*ys)]).figure()
     crosses = [trace for trace in figure.data if trace.mode == "markers"]
     marks = [(x, t) for trace in crosses for x, t in zip(trace.x, trace.text, strict=True)]
     return list(figure.data[0].y), marks
@@ -49,27 +49,27 @@ def test_a_finite_line_has_no_crosses() -> None:
 
 
 def test_a_line_that_never_moves_is_not_drawn_around_zero() -> None:
-    figure = charts.lines(charts.figure("step", "1/step"), [line(1e-4, 1e-4)])
+    figure = charts.lines(charts.chart("step", "1/step"), [line(1e-4, 1e-4)]).figure()
     assert tuple(figure.layout.yaxis.range) == (0, 2e-4)
 
 
 def test_a_single_point_is_visible() -> None:
-    figure = charts.lines(charts.figure("step", "loss"), [line(1.0)])
+    figure = charts.lines(charts.chart("step", "loss"), [line(1.0)]).figure()
     assert figure.data[0].mode == "lines+markers"
 
 
 def test_bars_are_the_exact_counts() -> None:
-    bars = charts.bars({0: 10, 3: 2}, "versions", "tokens", "#0e8388").data[0]
+    bars = charts.bars({0: 10, 3: 2}, "versions", "tokens", "#0e8388").figure().data[0]
     assert dict(zip(bars.x, bars.y, strict=True)) == {0: 10, 3: 2}
 
 
 def test_a_heat_map_holds_shares_of_each_step() -> None:
-    heat = charts.heat_map([1, 2], [{0: 3, 1: 1}, {0: 4}], "step", "versions").data[0]
+    heat = charts.heat_map([1, 2], [{0: 3, 1: 1}, {0: 4}], "step", "versions").figure().data[0]
     assert [list(row) for row in heat.z][:2] == [[0.75, 1.0], [0.25, 0.0]]
 
 
 def test_an_empty_step_has_no_share_and_no_division_by_zero() -> None:
-    heat = charts.heat_map([1], [{}], "step", "versions").data[0]
+    heat = charts.heat_map([1], [{}], "step", "versions").figure().data[0]
     assert all(value == 0 for row in heat.z for value in row)
 
 

@@ -67,8 +67,8 @@ def _together(area: RunArea, pairs: list[tuple[Metric, str, str]]) -> charts.Dra
     ]
     if not members:
         return None
-    figure = charts.lines(charts.figure(ruler.title, pairs[0][0].unit, height=260), members)
-    figure.update_yaxes(rangemode="tozero")
+    figure = charts.lines(charts.chart(ruler.title, pairs[0][0].unit, height=260), members)
+    figure.layout["yaxis"]["rangemode"] = "tozero"
     return figure
 
 
@@ -82,7 +82,7 @@ def _fitness(area: RunArea) -> charts.Drawing:
     ]
     if not members:
         return None
-    return charts.lines(charts.figure(ruler.title, FITNESS.unit, height=260), members)
+    return charts.lines(charts.chart(ruler.title, FITNESS.unit, height=260), members)
 
 
 def _evaluations(area: RunArea) -> None:

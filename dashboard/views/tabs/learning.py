@@ -6,7 +6,7 @@ from itertools import groupby
 import streamlit as st
 
 from dashboard import charts, markup
-from dashboard.views.area import RunArea
+from dashboard.views.area import RunArea, show_chart
 from dashboard.watch import Curve
 from lagoon.metrics import CATALOGUE, Metric
 
@@ -66,8 +66,8 @@ def _small(area: RunArea, metric: Metric, curves: list[Curve]) -> None:
             f'<div class="lg-small" title="{escape(metric.description)}">'
             f"<b>{escape(title)}</b><span>{escape(metric.unit)}</span></div>"
         )
-        figure = area.watch.kept(
-            f"small {metric.name} {area.axis}",
+        show_chart(
+            area,
+            f"small_{metric.name.replace('/', '_')}",
             lambda: charts.small_multiple(curves, metric, area.ruler),
         )
-        st.plotly_chart(figure, key=f"small_{metric.name}", theme=None, config=charts.CONFIG)

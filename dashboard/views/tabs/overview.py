@@ -66,7 +66,7 @@ def _reward(area: RunArea) -> charts.Drawing:
     mean, ruler = area.curve(REWARD_MEAN), area.ruler
     if mean is None:
         return None
-    figure = charts.figure(ruler.title, REWARD_MEAN.unit, height=300)
+    figure = charts.chart(ruler.title, REWARD_MEAN.unit, height=300)
     members = [charts.line_of(mean, ruler, "mean", palette.TEAL)]
     spread = area.curve(REWARD_STD)
     if spread:
@@ -80,7 +80,7 @@ def _heldout(area: RunArea) -> charts.Drawing:
     success, ruler = area.curve(HELDOUT_SUCCESS), area.ruler
     if success is None:
         return None
-    figure = charts.figure(ruler.title, HELDOUT_SUCCESS.unit, height=300, percent=True)
+    figure = charts.chart(ruler.title, HELDOUT_SUCCESS.unit, height=300, percent=True)
     low, high = area.curve(HELDOUT_LOW), area.curve(HELDOUT_HIGH)
     if low and high:
         bounds = [charts.line_of(curve, ruler, "", palette.SERIES[1]) for curve in (low, high)]
@@ -93,5 +93,5 @@ def _single(area: RunArea, metric: Metric) -> charts.Drawing:
     curve, ruler = area.curve(metric), area.ruler
     if curve is None:
         return None
-    figure = charts.figure(ruler.title, metric.unit, height=220)
+    figure = charts.chart(ruler.title, metric.unit, height=220)
     return charts.lines(figure, [charts.line_of(curve, ruler, metric.name, palette.TEAL)])

@@ -153,8 +153,8 @@ def _means(area: RunArea) -> charts.Drawing:
     ]
     if not members:
         return None
-    figure = charts.figure(ruler.title, STALENESS_TOTAL.unit, height=280)
-    figure.update_yaxes(rangemode="tozero")
+    figure = charts.chart(ruler.title, STALENESS_TOTAL.unit, height=280)
+    figure.layout["yaxis"]["rangemode"] = "tozero"
     return charts.lines(figure, members)
 
 
