@@ -76,14 +76,18 @@ def build(name: str, home: Path, progress: Progress = lambda line: None) -> Path
         builder, fingerprint = _recipe(name)
     except MissingWeights as error:
         raise ModelError(str(error)) from error
-    shelf = home / "models" / name
+    return built_once(home / "models" / name, fingerprint, builder, progress)
+
+
+def built_once(shelf: Path, fingerprint: str, builder: Builder, progress: Progress) -> Path:
+    """``shelf/fingerprint``, filled by ``builder`` if it does not exist. Raises ``ModelError``."""
     folder = shelf / fingerprint
     if folder.is_dir():
         return folder
     shelf.mkdir(parents=True, exist_ok=True)
     with _locked(shelf / ".lock"):
         if not folder.is_dir():
-            progress(f"building model {name} in {folder}")
+            progress(f"building model {shelf.name} in {folder}")
             _build_into(folder, builder, progress)
     return folder
 

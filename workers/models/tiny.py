@@ -62,7 +62,7 @@ class Recipe:
         default_factory=lambda: calculator_lessons() + sudoku_lessons()
     )
     schedule: Schedule = field(default_factory=lambda: Schedule(600, 32, 3e-3))
-    num_threads: int = 2
+    num_threads: int = 1
     """Sums depend on it in their last bits, so it is part of the recipe."""
     num_eval_tasks: int = 256
 

@@ -1,0 +1,98 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lagoon.environments.calculator import Calculator
+from workers.chat import Chat
+from workers.environments import demonstrate
+from workers.models.teaching import Lesson, Schedule, spoken
+from workers.models.tiny import Recipe, build_tiny, level, untaught
+from workers.models.tokenizer import character_tokenizer
+
+EASY = Calculator(num_operations=1, max_operand=3, max_turns=2, mean_wait_seconds=0)
+SHORT = Recipe(
+    lessons=(Lesson(EASY),), schedule=Schedule(4, 8, 3e-3, warmup_steps=1), num_eval_tasks=8
+)
+
+
+def built(recipe: Recipe, folder: Path) -> dict[str, torch.Tensor]:
+    build_tiny(recipe, folder, lambda line: None)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    return dict(model.state_dict())
+
+
+def test_one_seed_gives_one_model_bit_for_bit_and_another_seed_another(tmp_path: Path) -> None:
+    first = built(SHORT, tmp_path / "first")
+    torch.manual_seed(123)  # the state of the process's own generator must not matter
+    again = built(SHORT, tmp_path / "again")
+    other = built(replace(SHORT, seed=1), tmp_path / "other")
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_a_build_leaves_the_processs_random_state_and_threads_alone(tmp_path: Path) -> None:
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    build_tiny(SHORT, tmp_path, lambda line: None)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+def test_the_folder_holds_a_float32_qwen3_with_its_tokenizer(tmp_path: Path) -> None:
+    build_tiny(SHORT, tmp_path, lambda line: None)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == ["Qwen3ForCausalLM"]
+    model = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert model.dtype == torch.float32
+    assert 0.5e6 < model.num_parameters() < 1.5e6
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert Chat(tokenizer).stop_token_ids == [model.config.eos_token_id]
+
+
+def test_the_report_says_how_good_the_model_is(tmp_path: Path) -> None:
+    lines: list[str] = []
+    report = build_tiny(SHORT, tmp_path, lines.append)
+    assert set(report["levels"]) == {"calculator", "sudoku4"}
+    for measured in report["levels"].values():
+        assert measured["num_tasks"] == 8
+        assert 0 <= measured["greedy"] <= 1
+        assert 0 <= measured["sampled"] <= 1
+    assert json.loads(json.dumps(report)) == report
+    assert any("step 4 of 4" in line for line in lines)
+
+
+def test_only_the_assistants_turns_are_taught() -> None:
+    chat = Chat(character_tokenizer())
+    messages = demonstrate(Calculator(), "train", 0)
+    tokens, mask = spoken(chat, messages)
+    taught = [token for token, is_taught in zip(tokens, mask, strict=True) if is_taught]
+    said = [message.text for message in messages if message.role == "assistant"]
+    assert taught == [token for text in said for token in chat.said(text)]
+
+
+def test_a_few_lessons_teach_an_easy_task(tmp_path: Path) -> None:
+    recipe = replace(SHORT, schedule=Schedule(120, 32, 3e-3), num_eval_tasks=64)
+    chat = Chat(character_tokenizer())
+    with torch.random.fork_rng(devices=[]):
+        before = level(untaught(recipe, character_tokenizer()).eval(), chat, EASY, 64)
+    build_tiny(recipe, tmp_path, lambda line: None)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    after = level(model, chat, EASY, 64)
+    assert before["greedy"] == 0
+    assert after["greedy"] > 0.5
+
+
+def test_a_changed_recipe_has_another_fingerprint() -> None:
+    assert Recipe().fingerprint == Recipe().fingerprint
+    assert Recipe().fingerprint != Recipe(seed=1).fingerprint
+    assert Recipe().fingerprint != replace(Recipe(), lessons=Recipe().lessons[1:]).fingerprint
+
+
+def test_the_schedule_warms_up_and_falls_to_its_final_share() -> None:
+    schedule = Schedule(100, 8, 1.0, warmup_steps=10, final_share=0.1)
+    assert schedule.learning_rate_at(0) == pytest.approx(0.1)
+    assert schedule.learning_rate_at(50) == pytest.approx(0.55)
+    assert schedule.learning_rate_at(100) == pytest.approx(0.1)
