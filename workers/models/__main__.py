@@ -7,6 +7,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from transformers.utils.logging import disable_progress_bar
+
 from workers.models.folders import ModelError, build
 
 
@@ -16,6 +18,7 @@ def main() -> int:
     parser.add_argument("name")
     parser.add_argument("--home", type=Path, required=True)
     arguments = parser.parse_args()
+    disable_progress_bar()
     try:
         folder = build(arguments.name, arguments.home, _tell)
     except ModelError as error:

@@ -24,7 +24,7 @@ def small_model() -> tuple[Any, Chat]:
     return model.eval(), Chat(tokenizer)
 
 
-def batch(model: Any, chat: Chat, temperature: float, num_tasks: int = 6) -> list[Episode]:
+def batch(model: Any, chat: Chat, temperature: float, num_tasks: int = 4) -> list[Episode]:
     worlds = [make_environment(CALCULATOR, "heldout", index) for index in range(num_tasks)]
     random = torch.Generator().manual_seed(0)
     return play(model, chat, CALCULATOR, worlds, temperature=temperature, random=random)
