@@ -17,61 +17,26 @@ import asyncio
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lagoon.config import RunConfig
 from lagoon.evolution import NoiseKey
 from workers.checkpoint import save_checkpoint, weights_beside
+from workers.engine_settings import EngineSettings, engine_arguments, environment
 from workers.generators import UpdateReport
 from workers.payload import Weights, write_payload
 from workers.rollout import Sampled
 
 if TYPE_CHECKING:
-    from vllm import AsyncEngineArgs
     from vllm.outputs import RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
 
-GIB = 2**30
 LOGPROBS = "lagoon_logprobs"
 """Key under which ``workers.engine_scheduler`` sends a request's log-probabilities."""
-PREFILL_TOKENS = 8192
-"""Prompt tokens that one engine step may take in."""
 
 
 class EngineFailed(RuntimeError):
     """The engine process is gone or holds unknown weights: nothing sampled after is trustworthy."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """What an engine needs to know of its run."""
-
-    dtype: str
-    max_length_tokens: int
-    max_concurrent: int
-    """Requests in one batch of the engine."""
-    kv_cache_gib: float
-    threads: int
-    seed: int
-    keep_master: bool
-    """Keep a float32 master of the weights in the engine process, for evolution strategies."""
-
-
-def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSettings:
-    """The settings of generator ``index`` of a run."""
-    rollout = config.rollout
-    return EngineSettings(
-        dtype=config.model.dtype,
-        max_length_tokens=config.model.max_length_tokens,
-        max_concurrent=-(-rollout.max_concurrent // rollout.num_generators),
-        kv_cache_gib=rollout.kv_cache_gib,
-        threads=threads,
-        # Engines of one run must not draw the same numbers.
-        seed=(config.seed + index * 1_000_003) % 2**31,
-        keep_master=config.method.family == "evolution",
-    )
 
 
 class VLLMEngine:
@@ -111,13 +76,13 @@ class VLLMEngine:
         """
         if not any(model_folder.glob("*.safetensors")):
             raise ValueError(f"{model_folder} has no safetensors weights: save the model as such")
-        os.environ.update(_environment(settings.threads))
+        os.environ.update(environment(settings.threads))
         from vllm.distributed.weight_transfer.base import (  # noqa: PLC0415  after the environment
             WeightTransferInitRequest,
         )
         from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415  after the environment
 
-        engine = AsyncLLM.from_engine_args(_engine_args(model_folder, settings))
+        engine = AsyncLLM.from_engine_args(engine_arguments(model_folder, settings))
         await engine.init_weight_transfer_engine(
             WeightTransferInitRequest(
                 {"model_folder": str(model_folder), "keep_master": settings.keep_master}
@@ -281,50 +246,4 @@ def _sampled(answer: RequestOutput) -> Sampled:
         logprobs=kept[LOGPROBS] if kept else list(output.logprobs.logprobs),
         versions=versions,
         finish="length" if output.finish_reason == "length" else "stop",
-    )
-
-
-def _environment(threads: int) -> dict[str, str]:
-    """What vLLM and torch read from the environment when they are imported."""
-    return {
-        "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
-        "OMP_NUM_THREADS": str(threads),
-        # The sampler would compile one small function: 15 s and a C++ compiler, for nothing.
-        "TORCHDYNAMO_DISABLE": "1",
-        # The worker lives in the engine's process: one start less, no queue between them. The name
-        # is vLLM's; AsyncLLM has its engine process either way.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        # Several engines and a trainer share the cores; pinning would stack them on the same ones.
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
-        "VLLM_NO_USAGE_STATS": "1",
-    }
-
-
-def _engine_args(model_folder: Path, settings: EngineSettings) -> AsyncEngineArgs:
-    from vllm import AsyncEngineArgs  # noqa: PLC0415  vLLM reads its environment on import
-    from vllm.config import WeightTransferConfig  # noqa: PLC0415  likewise
-    from vllm.platforms import current_platform  # noqa: PLC0415  likewise
-
-    return AsyncEngineArgs(
-        model=str(model_folder),
-        dtype=settings.dtype,
-        max_model_len=settings.max_length_tokens,
-        max_num_seqs=settings.max_concurrent,
-        max_num_batched_tokens=max(PREFILL_TOKENS, settings.max_length_tokens),
-        kv_cache_memory_bytes=int(settings.kv_cache_gib * GIB),
-        enable_prefix_caching=True,
-        enforce_eager=True,
-        logprobs_mode="processed_logprobs",
-        seed=settings.seed,
-        # Token ids in, token ids out: the engine needs neither a tokenizer nor its defaults.
-        skip_tokenizer_init=True,
-        generation_config="vllm",
-        disable_log_stats=True,
-        # On a GPU vLLM schedules ahead of its own steps, which is worth more than cheap logprobs.
-        scheduler_cls="workers.engine_scheduler.LogprobScheduler"
-        if current_platform.is_cpu()
-        else None,
-        weight_transfer_config=WeightTransferConfig(backend="lagoon"),
-        worker_extension_cls="workers.weight_transfer.LagoonWorker",
     )

@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM
 
 from tests.builders import es_config, grpo_config
 from tests.workers.models_for_tests import END, VOCABULARY, build_model
-from workers.engine import EngineSettings, VLLMEngine, engine_settings
+from workers.engine import VLLMEngine
+from workers.engine_settings import EngineSettings, engine_settings
 from workers.payload import SHARED_MEMORY, Weights, checksum
 from workers.perturbation import add_update_, perturbed
 from workers.rollout import Sampled

@@ -17,7 +17,8 @@ from lagoon.evolution import NoiseKey
 from lagoon.trajectory import Split, Trajectory
 from workers.actors.episodes import Episodes
 from workers.chat import Chat
-from workers.engine import EngineFailed, VLLMEngine, engine_settings
+from workers.engine import EngineFailed, VLLMEngine
+from workers.engine_settings import engine_settings
 from workers.environments import make_environment
 from workers.environments.base import Environment
 from workers.generators import UpdateReport
