@@ -62,6 +62,7 @@ def show(site: Site) -> None:
     is_live = not RunStatus(detail["status"]).is_terminal
     area = RunArea(site, watch)
     every = REFRESH_SECONDS if is_live else None
+    run_head.way_back(site, detail)
     left, right = st.columns([5, 2], vertical_alignment="top")
     with right:
         run_head.actions(site, detail)

@@ -6,7 +6,8 @@ from html import escape
 import streamlit as st
 
 from dashboard import markup, records, trouble
-from dashboard.session import Site
+from dashboard.client import ApiError, ApiUnreachable, Unavailable
+from dashboard.session import Site, remembered
 from dashboard.views.area import RunArea
 from dashboard.words import clock_time, elapsed, number, percent, plural, short_time, utc_time
 from dashboard.words import to_float as value_of
@@ -16,13 +17,25 @@ from lagoon.status import RunStatus
 
 def title(area: RunArea, *, was_live: bool) -> None:
     """Name, status, reason, and what the run is made of. Ends the timers with the run."""
-    detail = area.watch.refresh(area.site.api)
+    detail = _refreshed(area)
     if was_live and RunStatus(detail["status"]).is_terminal:
         st.rerun(scope="app")
     st.html(
         f'<h1 class="lg-title">{escape(detail["name"])} {markup.pill(detail["status"])}</h1>'
         f'<p class="lg-reason">{escape(reason(detail))}</p>' + _facts(area)
     )
+
+
+def _refreshed(area: RunArea) -> records.RunDetail:
+    """The run's detail now; while the API is away, a sentence and what was last known."""
+    try:
+        return area.watch.refresh(area.site.api)
+    except (ApiUnreachable, Unavailable) as error:
+        if area.watch.detail is None:
+            raise
+        words, body = trouble.explanation(error, area.site.api)
+        st.html(markup.notice(words, f"This is what was last known. {body}", "bad"))
+        return area.watch.detail
 
 
 def alarms(detail: records.RunDetail) -> None:
@@ -32,8 +45,8 @@ def alarms(detail: records.RunDetail) -> None:
         st.html(
             markup.notice(
                 f"First NaN: {nan['name']} at step {nan['step']}.",
-                "Values from there on are drawn as crosses. The weights may be damaged from that "
-                "step; the last checkpoint before it is safe.",
+                "Lines break there, at a cross. Weights saved before that step are not affected; "
+                "later ones may be damaged.",
                 "bad",
             )
         )
@@ -110,6 +123,17 @@ def _confirm_stop(site: Site, detail: records.RunDetail) -> None:
             with trouble.reported(site.api):
                 site.api.stop_run(detail["id"])
                 st.rerun()
+
+
+def way_back(site: Site, detail: records.RunDetail) -> None:
+    """A link to the run's experiment, by its title."""
+    key = detail["experiment_id"]
+    try:
+        experiment = remembered(f"experiment {key}", lambda: site.api.experiment(key))
+    except ApiError:
+        return  # The run can be read without it.
+    with st.container(key="crumb"):
+        site.link("experiment", f"← {experiment['title']}", experiment=key)
 
 
 def _facts(area: RunArea) -> str:

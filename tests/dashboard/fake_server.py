@@ -29,7 +29,11 @@ class Handler(BaseHTTPRequestHandler):
         headers = dict(self.headers.items())
         request = httpx.Request(self.command, f"http://api{self.path}", headers=headers,
                                 content=body)  # fmt: skip
-        response = self.api.answer(request)
+        try:
+            response = self.api.answer(request)
+        except httpx.TransportError:
+            self.close_connection = True  # An API that is down says nothing.
+            return
         self.send_response(response.status_code)
         for name in ("Content-Type", "ETag"):
             if name in response.headers:

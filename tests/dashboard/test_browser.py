@@ -58,6 +58,12 @@ def test_sign_in_survives_a_refresh_and_a_run_can_be_stopped(tmp_path: Path) -> 
         page.reload()
         expect(page.locator("h1.lg-title")).to_contain_text("grpo-calculator")
 
+        fake.is_down = True
+        expect(page.locator(".lg-notice.bad")).to_contain_text("Nothing answers")
+        expect(page.locator("h1.lg-title")).to_contain_text("grpo-calculator")
+        fake.is_down = False
+        expect(page.locator(".lg-notice.bad")).to_have_count(0)
+
         page.get_by_role("button", name="Stop", exact=False).first.click()
         page.get_by_role("button", name="Stop grpo-calculator").click()
         expect(page.locator("h1.lg-title .lg-pill")).to_have_text("stopping")
