@@ -13,8 +13,6 @@ from dashboard.fields import FormField, FormSection, Values
 Errors = Mapping[str, Sequence[str]]
 """What is wrong, by field path."""
 
-COLUMNS = 3
-
 
 @dataclass(slots=True)
 class Drawn:
@@ -31,25 +29,29 @@ def draw(
     key: str,
     suggestions: Mapping[str, Sequence[str]] | None = None,
 ) -> Drawn:
-    """Draw a section's fields in columns. ``key`` tells one set of widgets from the next.
+    """Draw a section's fields, as many in a row as fit.
 
-    ``suggestions`` are known values of text fields, by path; others can be typed.
+    ``key`` tells one set of widgets from the next. ``suggestions`` are known values of text fields, by path; others can be typed.
     """
     drawn = Drawn()
     shown = [f for f in section.fields if f.kind != "fixed"]
     for found in section.fields:
         drawn.values[found.path] = values[found.path]
-    for start in range(0, len(shown), COLUMNS):
-        row = st.columns(COLUMNS, gap="medium")
-        for column, item in zip(row, shown[start : start + COLUMNS], strict=False):
-            problems = errors.get(item.path, ())
-            mark = "bad" if problems else "fine"
-            with column, st.container(key=f"field_{mark}_{key}_{item.path.replace('.', '_')}"):
-                known = (suggestions or {}).get(item.path, ())
-                _draw_field(item, drawn, f"{key}.{item.path}", known)
-                for problem in (*problems, *_own(drawn, item)):
-                    st.html(f'<div class="lg-field-error">{escape(problem)}</div>')
+    with st.container(key=f"fields_{key}_{section.name}", horizontal=True, gap="medium"):
+        for item in shown:
+            _draw_with_errors(item, drawn, errors, key, (suggestions or {}).get(item.path, ()))
     return drawn
+
+
+def _draw_with_errors(
+    item: FormField, drawn: Drawn, errors: Errors, key: str, known: Sequence[str]
+) -> None:
+    problems = errors.get(item.path, ())
+    mark = "bad" if problems else "fine"
+    with st.container(key=f"field_{mark}_{key}_{item.path.replace('.', '_')}", width=200):
+        _draw_field(item, drawn, f"{key}.{item.path}", known)
+        for problem in (*problems, *_own(drawn, item)):
+            st.html(f'<div class="lg-field-error">{escape(problem)}</div>')
 
 
 def _own(drawn: Drawn, item: FormField) -> tuple[str, ...]:

@@ -40,9 +40,9 @@ class Site:
         """Go to another page. Does not return."""
         st.switch_page(self.pages[page], query_params=parameters)
 
-    def link(self, page: str, label: str, **parameters: str) -> None:
-        """A link to another page."""
-        st.page_link(self.pages[page], label=label, query_params=parameters)
+    def link(self, page: str, label: str, *, icon: str | None = None, **parameters: str) -> None:
+        """A link to another page, with that page's icon unless told otherwise."""
+        st.page_link(self.pages[page], label=label, icon=icon, query_params=parameters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ def reported(api: Api) -> Iterator[None]:
         yield
     except NotSignedIn:
         st.rerun(scope="app")
+    except NotFound as error:
+        st.html(markup.empty(*explanation(error, api)))
     except ApiError as error:
         title, body = explanation(error, api)
         st.html(markup.notice(title, body, "bad"))

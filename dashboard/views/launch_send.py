@@ -25,7 +25,7 @@ def show(site: Site, draft: Draft, experiment_id: str | None, *, is_readable: bo
         _check(site, draft)
     _verdict(draft)
     st.html(markup.heading("What is sent", "Exactly this, and nothing else"))
-    st.code(to_yaml(draft.config), language="yaml")
+    st.code(to_yaml(draft.config), language="yaml", wrap_lines=True)
 
 
 def _check(site: Site, draft: Draft) -> None:

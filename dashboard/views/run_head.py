@@ -133,7 +133,7 @@ def way_back(site: Site, detail: records.RunDetail) -> None:
     except ApiError:
         return  # The run can be read without it.
     with st.container(key="crumb"):
-        site.link("experiment", f"← {experiment['title']}", experiment=key)
+        site.link("experiment", experiment["title"], icon=":material/arrow_back:", experiment=key)
 
 
 def _facts(area: RunArea) -> str:

@@ -53,7 +53,7 @@ def show(area: RunArea) -> None:
             "Held-out success",
             "heldout",
             lambda: _heldout(area),
-            "Greedy, on fixed tasks never trained on; the band is the 95 % interval",
+            "Greedy, on fixed unseen tasks; band: 95 % interval",
         )
     left, right = st.columns(2, gap="medium")
     with left:

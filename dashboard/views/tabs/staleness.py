@@ -171,7 +171,8 @@ def _coverage(area: RunArea) -> None:
     coverage = area.curve(STALENESS_COVERAGE)
     if coverage and coverage.values:
         worst = min(coverage.values.values())
+        known = "all" if worst == 1 else f"at least {percent(worst)} of each step's"
         st.caption(
-            f"The policy version is known for at least {percent(worst)} of the trained tokens of "
-            "every step shown; tokens without one are counted as missing, never as zero."
+            f"The policy version is known for {known} trained tokens; tokens without one are "
+            "counted as missing, never as zero."
         )
