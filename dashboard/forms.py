@@ -31,7 +31,8 @@ def draw(
 ) -> Drawn:
     """Draw a section's fields, as many in a row as fit.
 
-    ``key`` tells one set of widgets from the next. ``suggestions`` are known values of text fields, by path; others can be typed.
+    ``key`` tells one set of widgets from the next. ``suggestions`` are known values of text
+    fields, by path; others can be typed.
     """
     drawn = Drawn()
     shown = [f for f in section.fields if f.kind != "fixed"]
