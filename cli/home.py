@@ -73,6 +73,9 @@ class Home:
                 f"The home folder {self.root} cannot be written ({error.strerror}). Nothing was "
                 "started. Choose another with --home DIR."
             ) from None
+
+    def create_short(self) -> None:
+        """Make the folder for sockets. Raises ``Refusal`` when somebody else has put it there."""
         _create_owned(self.short)
 
     def secret(self, name: str, *, prefix: str = "", num_bytes: int = 32) -> str:

@@ -69,6 +69,7 @@ def up(home: Home, wishes: Wishes) -> None:
             claim=claims.claim,
         )
         remember(home, block, ports)
+        home.create_short()
         say(f"Lagoon {importlib.metadata.version('lagoon')}, home folder {home.root}")
         with _interruptible():
             _run(home, ports, wishes.demo)
@@ -109,9 +110,11 @@ def _start(supervisor: Supervisor, home: Home, ports: Ports) -> None:
     supervisor.wait_ready("valkey")
     upgrade(database_url(home))
     say("  database         tables are up to date")
-    for service in (api(home, ports), dashboard(home, ports), worker(home, ports)):
-        supervisor.start(service)
-    for name in ("api", "dashboard", "ray", "worker"):
+    supervisor.start(api(home, ports))
+    supervisor.start(dashboard(home, ports))
+    supervisor.wait_ready("api")
+    supervisor.start(worker(home, ports))  # its credential is made by the API's first start
+    for name in ("dashboard", "ray", "worker"):
         supervisor.wait_ready(name)
 
 

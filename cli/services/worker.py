@@ -20,8 +20,8 @@ def worker(home: Home, ports: Ports) -> Service:
         title="Celery worker",
         command=command,
         environment=worker_environment(home, ports),
-        # Its first observation has reached the API: worker, beat, broker and API all work.
-        is_ready=lambda: check_passes(api_url(ports), "worker"),
+        # It has seen Ray's nodes and told the API: all of worker, beat, broker, Ray and API work.
+        is_ready=lambda: check_passes(api_url(ports), "ray"),
     )
 
 

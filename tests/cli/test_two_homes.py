@@ -1,6 +1,7 @@
 """Two home folders side by side: the real PostgreSQL and Valkey of each, and nothing shared."""
 
 import os
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from cli.supervisor import Supervisor
 def started(folder: Path, stack: ExitStack) -> tuple[Home, Ports]:
     home = Home(folder)
     home.create()
+    home.create_short()
+    stack.callback(shutil.rmtree, home.short)
     claims = stack.enter_context(BlockClaims(home.short.parent))
     block, ports = choose_ports(
         candidates(home), api=None, dashboard=None, is_free=is_port_free, claim=claims.claim

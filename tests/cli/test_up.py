@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cli.home import Home
 from cli.processes import wait_until
 
 LAGOON = [sys.executable, "-m", "cli.main"]
@@ -63,6 +65,7 @@ def up(home: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], list[
                 process.send_signal(signal.SIGINT)
             said += [line.rstrip() for line in process.stdout]
             process.wait(90)
+            shutil.rmtree(Home(home).short, ignore_errors=True)
 
 
 def without_building(home: Path) -> None:
