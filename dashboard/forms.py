@@ -14,6 +14,10 @@ Errors = Mapping[str, Sequence[str]]
 """What is wrong, by field path."""
 
 
+FIELD_WIDTH = 180
+"""Pixels: three in a row on a wide screen, two on a narrow one."""
+
+
 @dataclass(slots=True)
 class Drawn:
     """What the viewer has entered, and what could not be read of it."""
@@ -38,7 +42,7 @@ def draw(
     shown = [f for f in section.fields if f.kind != "fixed"]
     for found in section.fields:
         drawn.values[found.path] = values[found.path]
-    with st.container(key=f"fields_{key}_{section.name}", horizontal=True, gap="medium"):
+    with st.container(key=f"fields_{key}_{section.name}", horizontal=True, gap="small"):
         for item in shown:
             _draw_with_errors(item, drawn, errors, key, (suggestions or {}).get(item.path, ()))
     return drawn
@@ -49,7 +53,7 @@ def _draw_with_errors(
 ) -> None:
     problems = errors.get(item.path, ())
     mark = "bad" if problems else "fine"
-    with st.container(key=f"field_{mark}_{key}_{item.path.replace('.', '_')}", width=200):
+    with st.container(key=f"field_{mark}_{key}_{item.path.replace('.', '_')}", width=FIELD_WIDTH):
         _draw_field(item, drawn, f"{key}.{item.path}", known)
         for problem in (*problems, *_own(drawn, item)):
             st.html(f'<div class="lg-field-error">{escape(problem)}</div>')
