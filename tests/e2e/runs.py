@@ -1,0 +1,68 @@
+"""Small whole runs and what they reported."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lagoon.config import RunConfig
+from lagoon.metrics import Metric
+from workers.driver import train_standalone
+
+
+def small_grpo(policy: Path, **sections: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "model": {"path": str(policy)},
+            "environment": {"name": "calculator", "num_operations": 1, "max_turns": 2},
+            "method": {"name": "grpo", "num_prompts": 4, "group_size": 4},
+            "budget": {"max_steps": 3},
+            "evaluation": {"num_tasks": 16, "every_steps": 10},
+            "rollout": {"kv_cache_gib": 0.25},
+            "trainer": {"learning_rate": 1e-3},
+        }
+        | sections
+    )
+
+
+def small_es(policy: Path, **sections: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "model": {"path": str(policy)},
+            "environment": {"name": "sudoku4", "num_blanks": 1, "max_turns": 1},
+            "method": {"name": "es", "population": 4, "num_cases": 8, "sigma": 0.01, "alpha": 0.01},
+            "budget": {"max_steps": 2},
+            "evaluation": {"num_tasks": 16, "every_steps": 10},
+            "rollout": {"kv_cache_gib": 0.25},
+        }
+        | sections
+    )
+
+
+class Ran:
+    """The events of a finished run."""
+
+    def __init__(self, config: RunConfig, output: Path) -> None:
+        self.output = output
+        self.status = train_standalone(config, output, output / "home")
+        lines = (output / "events.jsonl").read_text().splitlines()
+        self.events: list[dict[str, Any]] = [json.loads(line) for line in lines]
+
+    @property
+    def ended(self) -> dict[str, Any]:
+        return self.events[-1]
+
+    def values(self, metric: Metric) -> dict[int, float]:
+        return {
+            event["step"]: event["points"][index]["value"]
+            for event in self.events
+            if event["type"] == "step"
+            for index, point in enumerate(event["points"])
+            if point["name"] == metric.name
+        }
+
+    def histograms(self, metric: Metric) -> dict[int, dict[str, int]]:
+        return {
+            event["step"]: event["counts"]
+            for event in self.events
+            if event["type"] == "histogram" and event["name"] == metric.name
+        }

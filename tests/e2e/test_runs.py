@@ -1,0 +1,67 @@
+"""Whole runs of both loop families on real engines, without a platform."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lagoon import metrics as m
+from tests.e2e.runs import Ran, small_es, small_grpo
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.usefixtures("no_ray_left")]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(next(folder.glob("*.safetensors")))
+
+
+def moved(before: Path, after: Path) -> bool:
+    old, new = weights(before), weights(after)
+    return any(not torch.equal(old[name], new[name]) for name in new)
+
+
+def test_a_grpo_run_is_on_policy_exactly_and_saves_what_it_learned(
+    policy_folder: Path, tmp_path: Path
+) -> None:
+    ran = Ran(small_grpo(policy_folder), tmp_path)
+    assert (ran.status, ran.ended["outcome"]) == (0, "finished")
+    # The same policy in two programs: the engine that sampled and the trainer that learns.
+    mismatch = ran.values(m.MISMATCH)
+    assert list(mismatch) == [1, 2, 3]
+    assert all(value < 1e-5 for value in mismatch.values())
+    assert all(set(counts) == {"0"} for counts in ran.histograms(m.TOTAL_HISTOGRAM).values())
+    assert set(ran.values(m.STALENESS_COVERAGE).values()) == {1.0}
+    assert set(ran.values(m.VERIFIED_ENGINES).values()) == {1.0}
+    assert list(ran.values(m.HELDOUT_SUCCESS)) == [0, 3]
+    final = tmp_path / "checkpoints" / "final"
+    assert moved(policy_folder, final)
+    assert json.loads((final / "config.json").read_text())["model_type"] == "qwen3"
+    assert (final / "tokenizer.json").exists()
+
+
+def test_an_es_run_moves_the_weights_by_its_norm_law(policy_folder: Path, tmp_path: Path) -> None:
+    ran = Ran(small_es(policy_folder), tmp_path)
+    assert (ran.status, ran.ended["outcome"]) == (0, "finished")
+    norms, laws = ran.values(m.UPDATE_NORM), ran.values(m.UPDATE_NORM_LAW)
+    for step, norm in norms.items():
+        # Either the members differed, and z-scores fix the length, or nothing moved at all.
+        assert norm == pytest.approx(laws[step], rel=0.02) or norm == 0.0
+    assert all(set(counts) == {"0"} for counts in ran.histograms(m.TOTAL_HISTOGRAM).values())
+    assert moved(policy_folder, tmp_path / "checkpoints" / "final") == any(norms.values())
+    assert any(norms.values())
+
+
+def test_a_model_folder_without_a_tokenizer_fails_with_one_sentence(
+    policy_folder: Path, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (bare / name).write_bytes((policy_folder / name).read_bytes())
+    ran = Ran(small_grpo(bare), tmp_path / "out")
+    assert (ran.status, ran.ended["outcome"]) == (1, "failed")
+    assert "tokenizer" in ran.ended["reason"]
+    assert "\n" not in ran.ended["reason"]
+    assert any("tokenizer" in line for e in ran.events if e["type"] == "log" for line in e["lines"])
