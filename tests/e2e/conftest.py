@@ -7,15 +7,22 @@ from pathlib import Path
 import pytest
 import ray
 
-from workers.models.teaching import Schedule
+from lagoon.environments.calculator import Calculator
+from lagoon.environments.sudoku4 import Sudoku4
+from workers.models.teaching import Lesson, Schedule
 from workers.models.tiny import Recipe, build_tiny
 
 
 @pytest.fixture(scope="session")
 def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder whose policy writes well-formed turns and is usually wrong."""
+    """A model folder whose policy knows the easiest tasks, some of the time."""
     folder = tmp_path_factory.mktemp("policy")
-    recipe = replace(Recipe(), schedule=Schedule(40, 16, 3e-3), num_eval_tasks=8)
+    lessons = (
+        Lesson(Calculator(num_operations=1, max_turns=2)),
+        Lesson(Sudoku4(num_blanks=1, max_turns=1)),
+    )
+    schedule = Schedule(80, 16, 3e-3)
+    recipe = replace(Recipe(), lessons=lessons, schedule=schedule, num_eval_tasks=8)
     build_tiny(recipe, folder, progress=lambda line: None)
     return folder
 

@@ -28,8 +28,13 @@ def small_es(policy: Path, **sections: Any) -> RunConfig:
     return RunConfig.model_validate(
         {
             "model": {"path": str(policy)},
-            "environment": {"name": "sudoku4", "num_blanks": 1, "max_turns": 1},
-            "method": {"name": "es", "population": 4, "num_cases": 8, "sigma": 0.01, "alpha": 0.01},
+            "environment": {
+                "name": "calculator",
+                "num_operations": 1,
+                "max_turns": 2,
+                "mean_wait_seconds": 0,
+            },
+            "method": {"name": "es", "population": 4, "num_cases": 32, "sigma": 0.01},
             "budget": {"max_steps": 2},
             "evaluation": {"num_tasks": 16, "every_steps": 10},
             "rollout": {"kv_cache_gib": 0.25},
