@@ -11,6 +11,7 @@ of the model's turn, and taking what follows the marker.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from workers.environments.base import Message
@@ -30,6 +31,8 @@ class Chat:
             raise TemplateError("the model's tokenizer has no chat template: use an instruct model")
         self._tokenizer = tokenizer
         self._tool_role = "tool" if self._speaks_tool() else "user"
+        # Tools repeat themselves, and a template takes a hundred times longer than a look-up.
+        self._after_turn = lru_cache(maxsize=4096)(self._render_after_turn)
         self._end_of_turn = self._find_end_of_turn()
         eos = tokenizer.eos_token_id
         self.stop_token_ids: list[int] = list(
@@ -46,9 +49,9 @@ class Chat:
 
         It starts with the end of turn unless the model wrote it itself.
         """
-        appended = self._after_turn(messages, add_generation_prompt=True)
+        appended = self._after_turn(tuple(messages), True)
         is_ended = bool(sampled_ids) and sampled_ids[-1] in self.stop_token_ids
-        return appended[1:] if is_ended else appended
+        return list(appended[1:] if is_ended else appended)
 
     def text(self, sampled_ids: Sequence[int]) -> str:
         """A sampled turn as text, without its end of turn."""
@@ -61,7 +64,9 @@ class Chat:
         """A turn that the model did not sample, as if it had: its tokens and the end of turn."""
         return [*self._encode(text), self._end_of_turn]
 
-    def _after_turn(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> list[int]:
+    def _render_after_turn(
+        self, messages: tuple[Message, ...], add_generation_prompt: bool
+    ) -> list[int]:
         conversation = [Message("user", "?"), Message("assistant", _MARKER), *messages]
         rendered = self._render(conversation, add_generation_prompt=add_generation_prompt)
         _, found, after = rendered.rpartition(_MARKER)
@@ -70,7 +75,7 @@ class Chat:
         return self._encode(after)
 
     def _find_end_of_turn(self) -> int:
-        after = self._after_turn([], add_generation_prompt=False)
+        after = self._after_turn((), False)
         if not after or after[0] not in self._tokenizer.all_special_ids:
             raise TemplateError("the chat template ends the model's turn without a special token")
         return after[0]

@@ -13,6 +13,7 @@ from lagoon.environments import EnvironmentConfig
 from workers.chat import Chat
 from workers.environments import demonstrate
 from workers.environments.base import Message
+from workers.models.muon import Muon
 
 Progress = Callable[[str], None]
 
@@ -27,20 +28,43 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long and how fast to learn; the learning rate warms up, then falls as a cosine."""
+    """How long and how fast to learn; the learning rates warm up, then fall as a cosine."""
 
     num_steps: int
     batch_size: int
-    learning_rate: float
+    matrix_learning_rate: float = 0.02
+    """Muon's, for the matrices of the layers."""
+    learning_rate: float = 3e-3
+    """AdamW's, for embeddings and norms."""
     warmup_steps: int = 20
-    final_share: float = 0.0
-    """Share of the learning rate that is left at the end."""
 
-    def learning_rate_at(self, step: int) -> float:
-        """The learning rate of a step, counted from 0."""
+    def share_at(self, step: int) -> float:
+        """The share of the learning rates that is in force at a step, counted from 0."""
         warm = min(1.0, (step + 1) / self.warmup_steps)
-        cosine = 0.5 * (1 + math.cos(math.pi * step / self.num_steps))
-        return self.learning_rate * warm * (self.final_share + (1 - self.final_share) * cosine)
+        return warm * 0.5 * (1 + math.cos(math.pi * step / self.num_steps))
+
+
+class Optimizer:
+    """Muon for the matrices of the layers, AdamW for everything else."""
+
+    def __init__(self, model: Any, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._parameters = list(model.parameters())
+        matrices = [weight for weight in model.model.layers.parameters() if weight.ndim == 2]
+        taken = {id(weight) for weight in matrices}
+        others = [weight for weight in self._parameters if id(weight) not in taken]
+        self._muon = Muon(matrices)
+        self._adamw = torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)
+
+    def step(self, index: int) -> None:
+        """One update with the rates of step ``index``; the gradients are used up."""
+        torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
+        share = self._schedule.share_at(index)
+        for group in self._adamw.param_groups:
+            group["lr"] = self._schedule.learning_rate * share
+        self._adamw.step()
+        self._adamw.zero_grad()
+        self._muon.step(self._schedule.matrix_learning_rate * share)
 
 
 def teach(
@@ -59,17 +83,16 @@ def teach(
     """
     random = Random(f"teaching {seed}")
     weights = [lesson.weight for lesson in lessons]
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
-    )
+    optimizer = Optimizer(model, schedule)
     model.train()
     loss = math.nan
     for step in range(schedule.num_steps):
         (lesson,) = random.choices(lessons, weights)
         indices = range(step * schedule.batch_size, (step + 1) * schedule.batch_size)
-        for group in optimizer.param_groups:
-            group["lr"] = schedule.learning_rate_at(step)
-        loss = _learn(model, optimizer, _batch(chat, lesson.environment, indices))
+        value = _loss(model, _batch(chat, lesson.environment, indices))
+        torch.autograd.backward(value)
+        optimizer.step(step)
+        loss = float(value.detach())
         if (step + 1) % max(1, schedule.num_steps // 20) == 0:
             progress(f"step {step + 1} of {schedule.num_steps}, loss {loss:.3f}")
     return loss
@@ -94,18 +117,11 @@ def spoken(chat: Chat, messages: Sequence[Message]) -> tuple[list[int], list[int
     return tokens, mask
 
 
-def _learn(
-    model: Any, optimizer: torch.optim.Optimizer, rows: list[tuple[list[int], list[int]]]
-) -> float:
-    """One step on a batch of (tokens, mask)."""
+def _loss(model: Any, rows: list[tuple[list[int], list[int]]]) -> torch.Tensor:
+    """Mean negative log-likelihood of the taught tokens of (tokens, mask) rows."""
     length = max(len(tokens) for tokens, _ in rows)
     tokens_BT = torch.tensor([tokens + [0] * (length - len(tokens)) for tokens, _ in rows])
     mask_BT = torch.tensor([mask + [0] * (length - len(mask)) for _, mask in rows])
     logits = model(input_ids=tokens_BT[:, :-1]).logits
     targets = tokens_BT[:, 1:].masked_fill(mask_BT[:, 1:] == 0, -100)
-    loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
-    optimizer.zero_grad()
-    torch.autograd.backward(loss)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    return float(loss.detach())
+    return cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)

@@ -26,6 +26,7 @@ from workers.models.tokenizer import character_tokenizer
 SOURCES = (
     "chat.py",
     "models/tiny.py",
+    "models/muon.py",
     "models/teaching.py",
     "models/tokenizer.py",
     "environments/base.py",
@@ -61,7 +62,7 @@ class Recipe:
     lessons: tuple[Lesson, ...] = field(
         default_factory=lambda: calculator_lessons() + sudoku_lessons()
     )
-    schedule: Schedule = field(default_factory=lambda: Schedule(600, 32, 3e-3))
+    schedule: Schedule = field(default_factory=lambda: Schedule(num_steps=400, batch_size=32))
     num_threads: int = 1
     """Sums depend on it in their last bits, so it is part of the recipe."""
     num_eval_tasks: int = 256

@@ -15,9 +15,7 @@ from workers.models.tiny import Recipe, build_tiny
 from workers.models.tokenizer import character_tokenizer
 
 EASY = Calculator(num_operations=1, max_operand=3, max_turns=2, mean_wait_seconds=0)
-SHORT = Recipe(
-    lessons=(Lesson(EASY),), schedule=Schedule(4, 8, 3e-3, warmup_steps=1), num_eval_tasks=8
-)
+SHORT = Recipe(lessons=(Lesson(EASY),), schedule=Schedule(4, 8, warmup_steps=1), num_eval_tasks=8)
 
 
 def ignore(line: str) -> None:
@@ -80,9 +78,9 @@ def test_only_the_assistants_turns_are_taught() -> None:
 
 def test_lessons_lower_the_loss_far_below_that_of_guessing(tmp_path: Path) -> None:
     lessons = (Lesson(EASY),)
-    recipe = replace(SHORT, lessons=lessons, schedule=Schedule(60, 16, 3e-3), num_eval_tasks=4)
+    recipe = replace(SHORT, lessons=lessons, schedule=Schedule(60, 16), num_eval_tasks=4)
     guessing = math.log(len(character_tokenizer()))
-    before = build_tiny(replace(recipe, schedule=Schedule(1, 16, 1e-9)), tmp_path / "a", ignore)
+    before = build_tiny(replace(recipe, schedule=Schedule(1, 16)), tmp_path / "a", ignore)
     after = build_tiny(recipe, tmp_path / "b", ignore)
     assert before["loss"] > 0.7 * guessing
     assert after["loss"] < 0.2 * guessing
@@ -94,8 +92,8 @@ def test_a_changed_recipe_has_another_fingerprint() -> None:
     assert Recipe().fingerprint != replace(Recipe(), lessons=Recipe().lessons[1:]).fingerprint
 
 
-def test_the_schedule_warms_up_and_falls_to_its_final_share() -> None:
-    schedule = Schedule(100, 8, 1.0, warmup_steps=10, final_share=0.1)
-    assert schedule.learning_rate_at(0) == pytest.approx(0.1)
-    assert schedule.learning_rate_at(50) == pytest.approx(0.55)
-    assert schedule.learning_rate_at(100) == pytest.approx(0.1)
+def test_the_schedule_warms_up_and_falls_to_nothing() -> None:
+    schedule = Schedule(100, 8, warmup_steps=10)
+    assert schedule.share_at(0) == pytest.approx(0.1)
+    assert schedule.share_at(50) == pytest.approx(0.5)
+    assert schedule.share_at(100) == pytest.approx(0.0)
