@@ -14,7 +14,7 @@ from cli.output import Refusal, say
 from cli.processes import end, load_stack, marked, wait_until
 from cli.supervisor import stop_processes
 
-STOP_SECONDS = 75.0
+STOP_SECONDS = 90.0
 
 
 def down(home: Home) -> bool:

@@ -14,9 +14,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 STACK = "LAGOON_STACK"
+DRIVER = "workers.driver"
+"""The module that a run's driver is started as."""
 POLL_SECONDS = 0.05
 KILL_SECONDS = 10.0
 
@@ -99,6 +102,11 @@ def marked(mark: str) -> list[ProcessRecord]:
     return found
 
 
+def drivers(mark: str) -> list[ProcessRecord]:
+    """The stack's running drivers: Ray started them, but their mark and command tell them."""
+    return [entry for entry in marked(mark) if _runs_module(entry.pid, DRIVER)]
+
+
 def end(process: ProcessRecord, signum: int) -> None:
     """Send a signal to exactly this process; nothing when it is gone."""
     if process.is_alive:
@@ -130,11 +138,11 @@ def stop_in_order(
     signals: Mapping[str, tuple[int, float]],
     on_stop: Callable[[ProcessRecord], None],
 ) -> None:
-    """End processes last started first, each with its own signal and grace period by name.
+    """End processes one after the other, each with its own signal and grace period by name.
 
     Those without an entry get SIGTERM and five seconds. What outlives its grace is killed.
     """
-    for process in reversed(processes):
+    for process in processes:
         if not process.is_alive:
             continue
         on_stop(process)
@@ -142,6 +150,13 @@ def stop_in_order(
         end(process, signum)
         if not wait_until(partial(_has_ended, process), grace_seconds):
             end(process, signal.SIGKILL)
+
+
+def stop_drivers(found: Sequence[ProcessRecord], seconds: float) -> bool:
+    """Ask drivers, all at once, to save their weights and report their end; whether all did."""
+    for process in found:
+        end(process, signal.SIGTERM)
+    return wait_until(lambda: not any(process.is_alive for process in found), seconds)
 
 
 def sweep(mark: str, extra: Iterable[ProcessRecord] = (), seconds: float = KILL_SECONDS) -> bool:
@@ -162,6 +177,15 @@ def sweep(mark: str, extra: Iterable[ProcessRecord] = (), seconds: float = KILL_
 
 def _has_ended(process: ProcessRecord) -> bool:
     return not process.is_alive
+
+
+def _runs_module(pid: int, module: str) -> bool:
+    """True for a Python that was started with ``-m module``, not for a shell that names it."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return False
+    return (b"-m", module.encode()) in pairwise(words)
 
 
 def _all_pids() -> list[int]:

@@ -4,7 +4,8 @@
 
     start ─▶ ready ─▶ watched ──(dies)──▶ started again, at most three times in a minute
                          │                       └─▶ everything is stopped
-                         └──(Ctrl-C)──▶ stopped in reverse order, each by its own signal;
+                         └──(Ctrl-C)──▶ Celery worker ─▶ drivers ─▶ Ray ─▶ dashboard ─▶ API
+                                        ─▶ Valkey ─▶ PostgreSQL, each by its own signal;
                                         then whatever carries our mark is killed
 """
 
@@ -15,7 +16,7 @@ import pwd
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +26,9 @@ from cli.processes import (
     STACK,
     ProcessRecord,
     Stack,
+    drivers,
     record,
+    stop_drivers,
     stop_in_order,
     sweep,
     wait_until,
@@ -36,6 +39,10 @@ MAX_RESTARTS = 3
 RESTART_WINDOW_SECONDS = 60.0
 MAX_LOG_BYTES = 16 * 1024**2
 LOG_TAIL_LINES = 15
+DRIVER_SECONDS = 15.0
+"""For drivers to save their weights and report their end."""
+STOP_ORDER = ("worker", "ray", "dashboard", "api", "valkey", "postgres")
+"""Whoever reports to somebody ends before that somebody; drivers end between worker and Ray."""
 
 
 class Supervisor:
@@ -152,14 +159,22 @@ class Supervisor:
 def stop_processes(
     stack: Stack, signals: Mapping[str, tuple[int, float]], say: Callable[[str], None]
 ) -> None:
-    """End a stack's processes in reverse order, then kill all that carry its mark."""
+    """End a stack's processes in ``STOP_ORDER``, then kill all that carry its mark.
+
+    Any other processes end first, last started first.
+    """
 
     def announce(process: ProcessRecord) -> None:
         say(f"  stopping {process.name}")
 
+    def stop(processes: Sequence[ProcessRecord]) -> None:
+        stop_in_order(processes, signals=signals, on_stop=announce)
+
+    submitters, others = _stop_stages(stack.processes)
     try:
-        # Their order counts: a driver that is told to stop still reports to the API.
-        stop_in_order(stack.processes, signals=signals, on_stop=announce)
+        stop(submitters)  # nothing submits a driver any more
+        _stop_drivers(stack.mark, say)
+        stop(others)
     except KeyboardInterrupt:
         say("  killing the rest")
     finally:
@@ -170,6 +185,26 @@ def stop_processes(
             "Some processes could not be ended; they are stuck in the kernel. They carry "
             f"{STACK}={stack.mark} in their environment."
         )
+
+
+def _stop_stages(
+    processes: Sequence[ProcessRecord],
+) -> tuple[list[ProcessRecord], list[ProcessRecord]]:
+    """What ends before the drivers and what ends after them, each in the order of its end."""
+    named = {item.name: item for item in processes}
+    first = [item for item in reversed(processes) if item.name not in STOP_ORDER]
+    ordered = [*first, *(named[name] for name in STOP_ORDER if name in named)]
+    cut = next((at for at, item in enumerate(ordered) if item.name in STOP_ORDER[1:]), len(ordered))
+    return ordered[:cut], ordered[cut:]
+
+
+def _stop_drivers(mark: str, say: Callable[[str], None]) -> None:
+    found = drivers(mark)
+    if not found:
+        return
+    say("  stopping runs: they save their weights and report their end")
+    if not stop_drivers(found, DRIVER_SECONDS):
+        say(f"  some did not end within {DRIVER_SECONDS:.0f} s and are ended with Ray")
 
 
 @contextmanager

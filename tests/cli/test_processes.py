@@ -36,6 +36,16 @@ STUBBORN = (
     "pathlib.Path(sys.argv[1]).touch()\n"
     "time.sleep(60)"
 )
+# Ends well when it is told to, as a run's driver does.
+DRIVER = (
+    "import signal, sys, time, pathlib\n"
+    "def stop(*_):\n"
+    "    pathlib.Path(sys.argv[1]).write_text('ended')\n"
+    "    sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, stop)\n"
+    "pathlib.Path(sys.argv[1]).touch()\n"
+    "time.sleep(60)"
+)
 # A child in a session of its own, as Ray's job drivers are, whose parent does not wait for it.
 PARENT = (
     "import subprocess, sys, time, pathlib\n"
@@ -101,6 +111,27 @@ def test_processes_end_in_reverse_order(tmp_path):
     said.clear()
     ours.stop()
     assert said == ["  stopping second", "  stopping first"]
+
+
+def test_drivers_end_after_the_worker_and_before_ray_and_the_api(tmp_path):
+    home, said = new_home(tmp_path), []
+    package, state = tmp_path / "workers", tmp_path / "state"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "driver.py").write_text(DRIVER)
+    ours = supervisor(home, said)
+    for name in ("postgres", "ray", "api", "worker", "valkey"):
+        ours.start(service(name, SLEEP))
+    command = [sys.executable, "-m", "workers.driver", str(state)]
+    environment = {**os.environ, STACK: saved(home).mark, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, cwd=tmp_path) as driver:
+        assert wait_until(state.exists, 20)
+        said.clear()
+        ours.stop()
+    assert driver.returncode == 0
+    assert state.read_text() == "ended"
+    stopped = [line.split()[1] for line in said]
+    assert stopped == ["worker", "runs:", "ray", "api", "valkey", "postgres"]
 
 
 def test_a_process_with_the_same_id_but_another_start_is_left_alone():
