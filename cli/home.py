@@ -48,11 +48,6 @@ class Home:
         return self.root / "logs"
 
     @property
-    def artifacts(self) -> Path:
-        """Checkpoints and trajectories."""
-        return self.root / "artifacts"
-
-    @property
     def short(self) -> Path:
         """A short path for Unix sockets, whose names may have 107 bytes at most."""
         return _short_root() / f"lagoon-{os.getuid()}-{self.key}"
@@ -63,7 +58,7 @@ class Home:
         Raises ``Refusal`` when the folder cannot be written.
         """
         try:
-            for folder in (self.root, self.credentials, self.run, self.logs, self.artifacts):
+            for folder in (self.root, self.credentials, self.run, self.logs):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.credentials.chmod(0o700)
             with tempfile.TemporaryFile(dir=self.run):

@@ -92,6 +92,8 @@ class RayJobs:
         answer = self._request("POST", "/api/jobs/", json=body)
         if answer.is_success or "already exists" in answer.text:  # somebody was faster
             return
+        if answer.is_server_error:  # Ray failed by itself; it refuses with a 4xx
+            raise RayUnreachable(f"Ray answered {answer.status_code}: {_last_line(answer.text)}")
         raise SubmitRefused(_last_line(answer.text))
 
     def state(self, job: str) -> JobState:

@@ -39,8 +39,15 @@ class ClusterSeen:
     gpus: float
 
 
+class PlatformFailed(httpx.HTTPStatusError):
+    """The API failed by itself (5xx): nothing is known of the request, and a later one may work."""
+
+
 class Platform:
-    """The API, called with the service token. Methods raise ``httpx.HTTPError``."""
+    """The API, called with the service token.
+
+    Methods raise ``httpx.HTTPError``: ``PlatformFailed`` and ``httpx.TransportError`` may pass.
+    """
 
     def __init__(
         self, api_url: str, token: str, transport: httpx.BaseTransport | None = None
@@ -103,5 +110,8 @@ class Platform:
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
         answer = self._http.request(method, path, **options)
+        if answer.is_server_error:
+            message = f"the API answered {answer.status_code} to {method} {path}"
+            raise PlatformFailed(message, request=answer.request, response=answer)
         answer.raise_for_status()
         return answer.json() if answer.content else None

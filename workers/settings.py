@@ -20,7 +20,7 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(default_factory=lambda: DEFAULT_HOME.expanduser())
-    """Folder for attempts, models and artifacts; shared by the nodes of a cluster."""
+    """Folder for attempts and models; shared by the nodes of a cluster."""
     api_url: str = "http://127.0.0.1:8000"
     """Where the API answers."""
     broker_url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
@@ -29,8 +29,6 @@ class Settings(BaseSettings):
     """File with the workers' credential. Default: credentials/service-token in the home folder."""
     ray_address: str = "http://127.0.0.1:8265"
     """Where Ray's Jobs API answers."""
-    artifacts_url: str | None = None
-    """Where checkpoints and trajectories go (fsspec). Default: artifacts in the home folder."""
     observe_seconds: float = Field(3.0, gt=0)
     """Time between two looks at Ray."""
 

@@ -12,18 +12,18 @@ import httpx
 
 from workers.app import app
 from workers.launch import RayJobs, RayUnreachable, SubmitRefused, entrypoint, submission_id
-from workers.platform import ClusterSeen, JobSeen, Platform
+from workers.platform import ClusterSeen, JobSeen, Platform, PlatformFailed
 from workers.settings import Settings, ray_token
 
 logger = logging.getLogger(__name__)
 
-RETRIED = (RayUnreachable, httpx.TransportError)
+RETRIED = (RayUnreachable, PlatformFailed, httpx.TransportError)
 """Failures that pass: the task is tried again, for about five minutes."""
 RETRY: dict[str, Any] = {"max_retries": 30, "default_retry_delay": 10}
 
 # What of this process's environment a driver gets. Secrets are not among it: Ray shows a job's
 # environment to whoever may look at its dashboard.
-HANDED_ON = ("HF_HUB_OFFLINE", "HF_HOME", "LAGOON_ARTIFACTS_URL", "VLLM_CPU_OMP_THREADS_BIND")
+HANDED_ON = ("HF_HUB_OFFLINE", "HF_HOME")
 
 
 @app.task(name="workers.submit", bind=True, **RETRY)

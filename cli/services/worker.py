@@ -33,6 +33,5 @@ def worker_environment(home: Home, ports: Ports) -> dict[str, str]:
         **{name: shared[name] for name in names},
         **ray_access(home),
         "LAGOON_RAY_ADDRESS": jobs_url(ports),
-        "LAGOON_ARTIFACTS_URL": home.artifacts.as_uri(),
         "RAY_ADDRESS": cluster_address(ports),
     }

@@ -9,9 +9,10 @@ import httpx
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from workers import tasks
 from workers.app import create_app
 from workers.launch import RayJobs, RayUnreachable, SubmitRefused, entrypoint, submission_id
-from workers.platform import Platform
+from workers.platform import Platform, PlatformFailed
 from workers.settings import Settings, described, ray_token
 from workers.tasks import driver_environment, observe_attempts, submit_attempt, write_credential
 
@@ -63,6 +64,7 @@ class FakePlatform(httpx.BaseTransport):
     def __init__(self, attempts: list[dict[str, Any]] | None = None, token_status: int = 200):
         self.attempts = attempts or []
         self.token_status = token_status
+        self.post_status = 204
         self.posted: list[tuple[str, Any]] = []
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -74,7 +76,7 @@ class FakePlatform(httpx.BaseTransport):
             answer = {"token": "lga_secret", "api_url": "http://api.test"}
             return httpx.Response(self.token_status, json=answer)
         self.posted.append((path, json.loads(request.content)))
-        return httpx.Response(204)
+        return httpx.Response(self.post_status)
 
 
 def platform_of(fake: FakePlatform) -> Platform:
@@ -139,8 +141,38 @@ def test_an_attempt_that_is_over_is_not_submitted(tmp_path, status):
 
 
 def test_an_api_that_fails_is_not_taken_for_an_answer(tmp_path):
-    with pytest.raises(httpx.HTTPStatusError):
+    with pytest.raises(PlatformFailed):
         submitted(FakeRay(), FakePlatform(token_status=500), tmp_path)
+
+
+def test_a_submission_that_the_api_failed_to_note_is_reported_again(tmp_path):
+    ray, platform = FakeRay(), FakePlatform()
+    platform.post_status = 503
+    with pytest.raises(tasks.RETRIED):
+        submitted(ray, platform, tmp_path)
+    platform.post_status = 204
+    submitted(ray, platform, tmp_path)
+    assert len(ray.bodies) == 1
+    assert platform.posted == [(f"/attempts/{ATTEMPT}/submitted", {"submission_id": JOB})] * 2
+
+
+def test_an_api_that_refuses_is_not_asked_again(tmp_path):
+    platform = FakePlatform()
+    platform.post_status = 422
+    with pytest.raises(httpx.HTTPStatusError) as refused:
+        submitted(FakeRay(), platform, tmp_path)
+    assert not isinstance(refused.value, tasks.RETRIED)
+
+
+def test_a_ray_that_fails_at_a_submit_is_asked_again_and_the_run_has_not_failed(tmp_path):
+    ray, platform = FakeRay(), FakePlatform()
+    ray.submit_answer = httpx.Response(500, text="Traceback\nRuntimeError: no agent yet")
+    with pytest.raises(tasks.RETRIED, match="no agent yet"):
+        submitted(ray, platform, tmp_path)
+    assert platform.posted == []
+    ray.submit_answer = None
+    submitted(ray, platform, tmp_path)
+    assert platform.posted == [(f"/attempts/{ATTEMPT}/submitted", {"submission_id": JOB})]
 
 
 def test_a_job_that_ray_refuses_fails_the_run_with_rays_last_line(tmp_path):
