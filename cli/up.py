@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import httpx
+
 from backend.database import upgrade
 from cli.client import Api
 from cli.demo import make_demo
@@ -81,7 +83,7 @@ def _run(home: Home, ports: Ports, demo: bool) -> None:
     try:
         ensure_built(home, STARTING_MODEL, say, supervisor.environment)
         _start(supervisor, home, ports)
-        _welcome(home, ports, demo)
+        welcome(home, ports, demo=demo)
         stop = threading.Event()
         while not stop.wait(WATCH_SECONDS):
             supervisor.watch()
@@ -118,13 +120,16 @@ def _start(supervisor: Supervisor, home: Home, ports: Ports) -> None:
         supervisor.wait_ready(name)
 
 
-def _welcome(home: Home, ports: Ports, demo: bool) -> None:
+def welcome(
+    home: Home, ports: Ports, *, demo: bool, transport: httpx.BaseTransport | None = None
+) -> None:
+    """Make the demo if asked for, and say how to get in: that in any case."""
     page = dashboard_url(ports)
     try:
-        credentials = sign_in(home, api_url(ports), page)
-        with Api(credentials.api_url, credentials.token) as client:
-            if demo and make_demo(home, client):
-                say("The demo is queued: two runs, one after the other.")
+        credentials = sign_in(home, api_url(ports), page, transport)
+        with Api(credentials.api_url, credentials.token, transport) as client:
+            if demo:
+                _make_demo(home, client)
             link = sign_in_link(client, credentials.api_url, page)
     except Refusal as refusal:  # Lagoon runs all the same; people can sign in with a password
         warn(str(refusal))
@@ -134,6 +139,14 @@ def _welcome(home: Home, ports: Ports, demo: bool) -> None:
         say(f"Sign in with one click (once, within ten minutes): {link}")
     password = _shown(home.credentials / "admin-password")
     say(f"Or as admin with the password in {password}. Ctrl-C stops everything.")
+
+
+def _make_demo(home: Home, client: Api) -> None:
+    try:
+        if make_demo(home, client):
+            say("The demo is queued: two runs, one after the other.")
+    except Refusal as refusal:  # people get in all the same
+        warn(f"The demo could not be made; the next start tries again. {refusal}")
 
 
 def _say_already_up(home: Home) -> None:

@@ -16,6 +16,8 @@ from backend.experiments.schemas import (
     ExperimentOut,
     NewExperiment,
 )
+from backend.idempotency import KeyHeader, claim_key
+from backend.ids import new_id
 from backend.models import Experiment
 from backend.paging import Limit, Page, decode_cursor, encode_cursor
 from backend.runs import repository as runs_repository
@@ -53,10 +55,23 @@ async def list_experiments(
 
 @router.post("/experiments", status_code=201)
 async def create_experiment(
-    body: NewExperiment, person: Person, session: SessionOf, now: Now
+    body: NewExperiment,
+    person: Person,
+    session: SessionOf,
+    now: Now,
+    idempotency_key: KeyHeader = None,
 ) -> ExperimentOut:
-    """Make an experiment."""
-    experiment = await repository.add(session, person.id, body.title, body.notes, now)
+    """Make an experiment. The same ``Idempotency-Key`` makes one, however often it is sent."""
+    new = new_id("e")
+    if idempotency_key is not None:
+        request = ["experiment", body.title, body.notes]
+        earlier = await claim_key(
+            session, person.id, idempotency_key, request, now, experiment_id=new
+        )
+        known = await repository.visible(session, person, earlier) if earlier else None
+        if known is not None:
+            return await repository.described(session, known)
+    experiment = await repository.add(session, new, person.id, body.title, body.notes, now)
     created = await repository.described(session, experiment)
     await session.commit()
     return created

@@ -73,11 +73,11 @@ async def page(
 
 
 async def add(
-    session: AsyncSession, owner_id: str, title: str, notes: str, now: datetime
+    session: AsyncSession, id: str, owner_id: str, title: str, notes: str, now: datetime
 ) -> Experiment:
     """A new experiment."""
     experiment = Experiment(
-        id=new_id("e"),
+        id=id,
         owner_id=owner_id,
         title=title,
         notes=notes,

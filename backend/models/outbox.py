@@ -51,7 +51,10 @@ class IdempotencyKey(Base):
     )
     key: Mapped[str] = mapped_column(primary_key=True)
     request_hash: Mapped[bytes]
-    run_id: Mapped[str] = mapped_column(
+    run_id: Mapped[str | None] = mapped_column(
         ForeignKey("runs.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED")
+    )
+    experiment_id: Mapped[str | None] = mapped_column(
+        ForeignKey("experiments.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED")
     )
     created_at: Mapped[datetime]

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from sqlalchemy import delete, select
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.errors import Invalid
 from backend.ids import attempt_id, new_id
-from backend.models import Attempt, IdempotencyKey, Run
-from backend.runs.schemas import NewRun
+from backend.models import Attempt, Run
 from backend.runs.transitions import record
 from lagoon.config import RunConfig
-from lagoon.problems import FieldProblem
 from lagoon.status import RunStatus
-
-KEY_LIFETIME = timedelta(hours=24)
 
 
 async def add_run(
@@ -88,44 +79,3 @@ def _first_attempt(run_id: str, now: datetime) -> Attempt:
         ray_message=None,
         ray_seen_at=None,
     )
-
-
-async def claim_key(
-    session: AsyncSession, user_id: str, key: str, body: NewRun, run_id: str, now: datetime
-) -> str | None:
-    """Reserve an idempotency key for ``run_id``; the id of the earlier run when it is taken.
-
-    A request that is still in progress with the same key is waited for. Raises ``Invalid`` when
-    the key was used for a different request.
-    """
-    await session.execute(
-        delete(IdempotencyKey).where(
-            IdempotencyKey.user_id == user_id, IdempotencyKey.created_at < now - KEY_LIFETIME
-        )
-    )
-    values = {
-        "user_id": user_id,
-        "key": key,
-        "request_hash": _digest(body),
-        "run_id": run_id,
-        "created_at": now,
-    }
-    statement = insert(IdempotencyKey).values(values).on_conflict_do_nothing()
-    if await session.scalar(statement.returning(IdempotencyKey.run_id)) is not None:
-        return None
-    earlier = (
-        await session.scalars(
-            select(IdempotencyKey).where(
-                IdempotencyKey.user_id == user_id, IdempotencyKey.key == key
-            )
-        )
-    ).one()
-    if earlier.request_hash != values["request_hash"]:
-        message = "this key was used for a different request; make a new one for a new run"
-        raise Invalid([FieldProblem(("Idempotency-Key",), message)], "idempotency-key-reused")
-    return earlier.run_id
-
-
-def _digest(body: NewRun) -> bytes:
-    text = json.dumps([body.name, body.experiment_id, body.config], sort_keys=True)
-    return hashlib.sha256(text.encode()).digest()

@@ -10,12 +10,13 @@ from backend.accounts.access import Person
 from backend.dependencies import Now, SessionOf
 from backend.errors import NotFound, Problem
 from backend.experiments import repository as experiments_repository
+from backend.idempotency import KeyHeader, claim_key
 from backend.ids import new_id
 from backend.paging import Limit, Page, decode_cursor, encode_cursor
 from backend.runs import repository, summaries
 from backend.runs.access import ReadableRun, WritableRun
 from backend.runs.configs import validated
-from backend.runs.creation import add_run, claim_key
+from backend.runs.creation import add_run
 from backend.runs.schemas import (
     ConfigBody,
     LogLineOut,
@@ -31,8 +32,6 @@ from lagoon.status import RunStatus
 
 router = APIRouter(tags=["runs"])
 
-IdempotencyKeyHeader = Annotated[str | None, Header(min_length=1, max_length=200)]
-
 
 @router.post("/runs/validate")
 async def validate_config(body: ConfigBody, person: Person, session: SessionOf) -> ResolvedConfig:
@@ -47,12 +46,19 @@ async def create_run(
     person: Person,
     session: SessionOf,
     now: Now,
-    idempotency_key: IdempotencyKeyHeader = None,
+    idempotency_key: KeyHeader = None,
 ) -> RunDetail:
     """Queue a run. The same ``Idempotency-Key`` makes one run, however often it is sent."""
     run_id = new_id("r")
     if idempotency_key is not None:
-        earlier = await claim_key(session, person.id, idempotency_key, body, run_id, now)
+        earlier = await claim_key(
+            session,
+            person.id,
+            idempotency_key,
+            ["run", body.name, body.experiment_id, body.config],
+            now,
+            run_id=run_id,
+        )
         run = await repository.visible(session, person, earlier) if earlier else None
         if run is not None:
             return await summaries.detailed(session, run)

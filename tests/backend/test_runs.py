@@ -119,6 +119,25 @@ async def test_the_same_idempotency_key_makes_one_run(api: Api) -> None:
     assert len((await ada.get("/runs")).json()["items"]) == 2
 
 
+async def test_the_same_idempotency_key_makes_one_experiment(api: Api) -> None:
+    ada, bob = await api.user("ada"), await api.user("bob")
+    body, key = {"title": "Demo", "notes": "*n*"}, {"Idempotency-Key": "demo"}
+    sent = (ada.post("/experiments", json=body, headers=key) for _ in range(4))
+    answers = await asyncio.gather(*sent)
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert len((await ada.get("/experiments")).json()["items"]) == 1
+    other = await ada.post("/experiments", json={**body, "title": "Other"}, headers=key)
+    assert other.json()["errors"][0]["fields"] == ["Idempotency-Key"]
+    run = await ada.post("/runs", json={"name": "a run", "config": config()}, headers=key)
+    assert run.status_code == 422
+    assert (await bob.post("/experiments", json=body, headers=key)).status_code == 201
+    id = answers[0].json()["id"]
+    assert (await ada.delete(f"/experiments/{id}")).status_code == 204
+    again = await ada.post("/experiments", json=body, headers=key)
+    assert again.json()["id"] != id
+
+
 async def test_a_refused_request_leaves_its_idempotency_key_free(api: Api) -> None:
     ada = await api.user()
     key = {"Idempotency-Key": "form-1"}

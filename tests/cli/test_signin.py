@@ -9,7 +9,9 @@ from cli.client import Api, load_credentials
 from cli.demo import RUNS, make_demo
 from cli.home import Home
 from cli.output import Refusal
+from cli.ports import ports_of_block
 from cli.signin import sign_in, sign_in_link
+from cli.up import welcome
 from tests.cli.fake_api import URL, FakeApi, page, problem, run, signed_in_home
 
 PAGE = "http://page.test"
@@ -105,3 +107,25 @@ def test_a_demo_that_broke_off_is_completed_at_the_next_start(tmp_path):
         with pytest.raises(Refusal, match="database is away"):
             make_demo(home, client)
         assert make_demo(home, client)
+    keys = [
+        request.headers["Idempotency-Key"]
+        for request in api.requests
+        if request.url.path.endswith("/experiments")
+    ]
+    assert keys == ["demo-experiment"] * 2  # the API answers the second with the first's
+
+
+def test_the_link_is_said_when_the_demo_cannot_be_made(tmp_path, capsys):
+    home = signed_in_home(tmp_path)
+    api = FakeApi(
+        {
+            "GET /me": {},
+            "GET /presets": problem(503, "The database is away."),
+            "POST /session/tickets": {"ticket": "lgt_1.2"},
+        }
+    )
+    welcome(home, ports_of_block(20000), demo=True, transport=api)
+    said = capsys.readouterr()
+    assert "ticket=lgt_1.2" in said.out
+    assert "The demo could not be made" in said.err
+    assert not (home.root / "demo-made").exists()
