@@ -14,6 +14,7 @@ from cli.home import Home, find_home
 from cli.options import HomeOption, JsonOption
 from cli.output import Refusal, say, say_json, table
 from lagoon.models import MODELS, known_model
+from workers.models.recipes import MissingWeights, fingerprint
 
 app = typer.Typer(help="Built-in models.", no_args_is_help=True)
 
@@ -53,8 +54,11 @@ def build_model(
 
 
 def is_built(home: Home, name: str) -> bool:
-    """True when the home folder holds the model."""
-    return any((home.root / "models" / name).glob("*/build.json"))
+    """True when the home folder holds the built-in model as its recipe makes it today."""
+    try:
+        return (home.root / "models" / name / fingerprint(name)).is_dir()
+    except MissingWeights:
+        return False
 
 
 def ensure_built(
@@ -67,7 +71,7 @@ def ensure_built(
     if is_built(home, name):
         return False
     progress(f"Building the model {name!r} (once):")
-    # In a process of its own: the command must not load torch, nor the workers.
+    # In a process of its own: the command must not load torch.
     command = [sys.executable, "-m", "workers.models", name, "--home", str(home.root)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(environment)

@@ -40,7 +40,7 @@ from workers.generators import Generators, RunFailed
 from workers.loops.context import LoopContext, Outcome
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop
-from workers.models import model_folder
+from workers.models.folders import model_folder
 from workers.reporting import Reporter, SinkHandler
 from workers.settings import home_folder
 from workers.sink import JsonlSink, PlatformSink, Sink

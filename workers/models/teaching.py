@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -14,34 +13,9 @@ from workers.chat import Chat
 from workers.environments import demonstrate
 from workers.environments.base import Message
 from workers.models.muon import Muon
+from workers.models.recipes import Lesson, Schedule
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """Demonstrations of one difficulty of one environment, and how often they are shown."""
-
-    environment: EnvironmentConfig
-    weight: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """How long and how fast to learn; the learning rates warm up, then fall as a cosine."""
-
-    num_steps: int
-    batch_size: int
-    matrix_learning_rate: float = 0.02
-    """Muon's, for the matrices of the layers."""
-    learning_rate: float = 3e-3
-    """AdamW's, for embeddings and norms."""
-    warmup_steps: int = 20
-
-    def share_at(self, step: int) -> float:
-        """The share of the learning rates that is in force at a step, counted from 0."""
-        warm = min(1.0, (step + 1) / self.warmup_steps)
-        return warm * 0.5 * (1 + math.cos(math.pi * step / self.num_steps))
 
 
 class Optimizer:

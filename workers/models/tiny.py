@@ -4,10 +4,7 @@ Its level is set by the difficulty of the tasks: the demonstrations are all corr
 of easier tasks than the environments' defaults.
 """
 
-import json
 import time
-from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -20,68 +17,9 @@ from lagoon.environments.sudoku4 import Sudoku4
 from workers.chat import Chat
 from workers.environments import make_environment
 from workers.models.playing import play
-from workers.models.teaching import Lesson, Progress, Schedule, teach
+from workers.models.recipes import Recipe
+from workers.models.teaching import Progress, teach
 from workers.models.tokenizer import character_tokenizer
-
-SOURCES = (
-    "chat.py",
-    "models/tiny.py",
-    "models/muon.py",
-    "models/teaching.py",
-    "models/tokenizer.py",
-    "environments/base.py",
-    "environments/calculator.py",
-    "environments/sudoku4.py",
-)
-"""Code whose change makes another model."""
-
-
-def calculator_lessons() -> tuple[Lesson, ...]:
-    """Expressions of one to four operations."""
-    return tuple(
-        Lesson(Calculator(num_operations=count, max_turns=count + 1)) for count in (1, 2, 3, 4)
-    )
-
-
-def sudoku_lessons() -> tuple[Lesson, ...]:
-    """Puzzles of one to eight blanks."""
-    return tuple(Lesson(Sudoku4(num_blanks=count), 0.5) for count in range(1, 9))
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Everything that decides the tiny model's weights, besides the code."""
-
-    seed: int = 0
-    hidden_size: int = 128
-    num_layers: int = 4
-    num_heads: int = 4
-    intermediate_size: int = 384
-    initializer_range: float = 0.06
-    """Far above the usual 0.02: at this width, learning starts several times sooner."""
-    lessons: tuple[Lesson, ...] = field(
-        default_factory=lambda: calculator_lessons() + sudoku_lessons()
-    )
-    schedule: Schedule = field(default_factory=lambda: Schedule(num_steps=400, batch_size=32))
-    num_threads: int = 1
-    """Sums depend on it in their last bits, so it is part of the recipe."""
-    num_eval_tasks: int = 256
-
-    @property
-    def fingerprint(self) -> str:
-        """A short hash of the recipe and of the code that carries it out."""
-        package = Path(__file__).parents[1]
-        digest = blake2b(json.dumps(self.as_json(), sort_keys=True).encode(), digest_size=6)
-        for source in SOURCES:
-            digest.update((package / source).read_bytes())
-        return digest.hexdigest()
-
-    def as_json(self) -> dict[str, Any]:
-        """The recipe as plain data."""
-        plain = asdict(self) | {"lessons": []}
-        for lesson in self.lessons:
-            plain["lessons"].append(lesson.environment.model_dump() | {"weight": lesson.weight})
-        return plain
 
 
 def build_tiny(recipe: Recipe, folder: Path, progress: Progress) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lagoon.models import MODELS, known_model
 from workers.chat import Chat
 from workers.environments import Message
-from workers.models import ModelError, build, check_folder, model_folder
-from workers.models.folders import built_once
-from workers.models.smollm2 import MissingWeights, weights_file
+from workers.models.folders import ModelError, build, built_once, check_folder, model_folder
+from workers.models.recipes import MissingWeights
+from workers.models.smollm2 import weights_file
 
 
 def folder_with(folder: Path, *names: str) -> Path:

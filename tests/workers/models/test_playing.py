@@ -11,7 +11,8 @@ from workers.chat import Chat
 from workers.environments import make_environment
 from workers.environments.base import finished
 from workers.models.playing import Episode, play
-from workers.models.tiny import Recipe, untaught
+from workers.models.recipes import Recipe
+from workers.models.tiny import untaught
 from workers.models.tokenizer import character_tokenizer
 
 CALCULATOR = Calculator(mean_wait_seconds=0)

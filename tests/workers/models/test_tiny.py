@@ -10,8 +10,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lagoon.environments.calculator import Calculator
 from workers.chat import Chat
 from workers.environments import demonstrate
-from workers.models.teaching import Lesson, Schedule, spoken
-from workers.models.tiny import Recipe, build_tiny
+from workers.models.recipes import Lesson, Recipe, Schedule
+from workers.models.teaching import spoken
+from workers.models.tiny import build_tiny
 from workers.models.tokenizer import character_tokenizer
 
 EASY = Calculator(num_operations=1, max_operand=3, max_turns=2, mean_wait_seconds=0)
