@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from cli.down import status as find_status
 from cli.home import find_home
 from cli.options import HomeOption, JsonOption
 from cli.output import Refusal, say, say_json, table, warn
-from cli.runfile import read_config
+from cli.runfile import new_output, read_config
 from lagoon.config import RunConfig
 from lagoon.problems import field_problems
 
@@ -71,7 +72,10 @@ def status(context: typer.Context, home: HomeOption = None, as_json: JsonOption 
 @app.command()
 def train(
     file: Annotated[Path, typer.Argument(help="The run's configuration, YAML or JSON.")],
-    output: Annotated[Path, typer.Option("--output", help="Folder for events and weights.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Folder for events and weights; else a new one in runs/."),
+    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Run a configuration here, without API, database or dashboard."""
@@ -83,9 +87,11 @@ def train(
             for problem in field_problems(error, RunConfig)
         ]
         raise Refusal("\n".join([f"{file} is not a valid run:", *problems])) from None
+    folder = output or new_output(file, datetime.now())
+    say(f"Events and weights go to {folder}.")
     from workers import driver  # noqa: PLC0415  it loads Ray and torch, which nothing else needs
 
-    raise typer.Exit(driver.train_standalone(config, output, find_home(home).root))
+    raise typer.Exit(driver.train_standalone(config, folder, find_home(home).root))
 
 
 def main(arguments: list[str] | None = None, transport: httpx.BaseTransport | None = None) -> None:

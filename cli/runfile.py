@@ -1,5 +1,6 @@
-"""A run's configuration in a file: YAML, of which JSON is a part."""
+"""A run's configuration in a file, YAML, of which JSON is a part; and where its output goes."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,3 +21,8 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise Refusal(f"{path} must hold a run configuration: a mapping with method, environment …")
     return content
+
+
+def new_output(file: Path, now: datetime) -> Path:
+    """The folder for a run of ``file`` started now, below ``runs`` in the current folder."""
+    return Path("runs") / f"{file.stem}-{now:%Y%m%d-%H%M%S}"

@@ -30,7 +30,7 @@ class Capacity:
 def clashes(config: RunConfig) -> list[Clash]:
     """Everything in ``config`` that contradicts something else in it."""
     method = config.method
-    found = [*method.clashes(config), *_lengths(config)]
+    found = [*method.clashes(config), *_lengths(config), *_checkpoints(config)]
     if method.family == "evolution":
         found += _evolution(config)
     else:
@@ -67,6 +67,24 @@ def _lengths(config: RunConfig) -> Iterator[Clash]:
             ("environment.max_tokens_per_turn", "model.max_length_tokens"),
             f"a turn of {environment.max_tokens_per_turn} tokens leaves no room for a prompt in "
             f"{config.model.max_length_tokens}",
+        )
+
+
+def _checkpoints(config: RunConfig) -> Iterator[Clash]:
+    every_steps, max_steps = config.checkpoint.every_steps, config.budget.max_steps
+    # Compared with the default: a resolved configuration, which has all fields set, stays valid.
+    keep, default = config.checkpoint.keep, type(config.checkpoint).model_fields["keep"].default
+    if every_steps is None and keep != default:
+        yield Clash(
+            ("checkpoint.keep", "checkpoint.every_steps"),
+            f"keeping {keep} checkpoints has no effect without checkpoint.every_steps: only the "
+            "final weights are saved",
+        )
+    if every_steps is not None and every_steps > max_steps:
+        yield Clash(
+            ("checkpoint.every_steps", "budget.max_steps"),
+            f"a checkpoint every {every_steps} steps is never due in {max_steps} steps; the final "
+            "weights are saved anyway",
         )
 
 

@@ -56,7 +56,7 @@ class GRPO(PolicyGradient):
     """Weight of the divergence from the initial policy. Above 0 the trainer keeps a copy of it."""
 
     def clashes(self, config: RunConfig) -> list[Clash]:
-        """A group without spread, and a divisor that is missing or would have no effect."""
+        """A group without spread, and divisors that are missing or would have no effect."""
         found = []
         if self.group_size == 1:
             message = "a group of 1 has no spread to standardize: grpo needs 2 or more"
@@ -68,6 +68,9 @@ class GRPO(PolicyGradient):
                 else f"{self.aggregation} has its own divisor: length_constant has no effect"
             )
             found.append(Clash(("method.length_constant", "method.aggregation"), message))
+        if self.deviation == "none" and self.epsilon != type(self).model_fields["epsilon"].default:
+            message = "without a deviation nothing is divided: epsilon has no effect"
+            found.append(Clash(("method.epsilon", "method.deviation"), message))
         return found
 
     @property

@@ -1,13 +1,17 @@
 """The commands against a fake API: what they ask, what they say, how they end."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import httpx
 import pytest
 
 from cli.main import main
+from cli.runfile import new_output
+from lagoon.config import RunConfig
 from tests.cli.fake_api import FakeApi, page, problem, run, signed_in_home
+from workers import driver
 from workers.models.recipes import fingerprint
 
 
@@ -118,6 +122,26 @@ def test_stop_and_delete(tmp_path, capsys):
     assert api.requests[-1].method == "DELETE"
 
 
+def test_deleting_a_run_frees_what_its_attempts_left_on_disk(tmp_path, capsys):
+    attempts = signed_in_home(tmp_path).root / "attempts"
+    for name, text in (("r1-a1", "spool"), ("r1-a2", "weights"), ("r10-a1", "another run's")):
+        (attempts / name / "checkpoints").mkdir(parents=True)
+        (attempts / name / "checkpoints" / "file").write_text(text)
+    ended = run(status="stopped", attempts=[{"number": 1}, {"number": 2}])
+    api = FakeApi({"GET /runs/r1": ended, "DELETE /runs/r1": httpx.Response(204)})
+    assert lagoon(api, tmp_path, "runs", "delete", "r1", "--yes") == 0
+    assert "12 bytes on disk are free again" in capsys.readouterr().out
+    assert [folder.name for folder in attempts.iterdir()] == ["r10-a1"]
+
+
+def test_a_run_that_may_not_be_deleted_keeps_its_files(tmp_path):
+    attempt = signed_in_home(tmp_path).root / "attempts" / "r1-a1"
+    attempt.mkdir(parents=True)
+    api = FakeApi({"GET /runs/r1": run(), "DELETE /runs/r1": problem(409, "The run is running.")})
+    assert lagoon(api, tmp_path, "runs", "delete", "r1", "--yes") == 1
+    assert attempt.is_dir()
+
+
 def test_logs_follow_until_the_run_has_ended(tmp_path, capsys):
     def lines(*texts: str, after: int) -> dict[str, object]:
         return {"items": [{"line": text} for text in texts], "next_after": after}
@@ -219,6 +243,28 @@ def test_building_an_unknown_model_names_the_known_ones(tmp_path, capsys):
         main(["models", "build", "huge", "--home", str(tmp_path)])
     assert ended.value.code == 1
     assert "tiny, smollm2-135m-instruct" in capsys.readouterr().err
+
+
+def test_a_run_without_a_platform_gets_a_folder_named_after_its_file_and_its_start():
+    folder = new_output(Path("mine/es.yaml"), datetime(2030, 1, 2, 3, 4, 5))
+    assert folder == Path("runs/es-20300102-030405")
+
+
+def test_train_needs_nothing_but_a_file(tmp_path, capsys, monkeypatch):
+    outputs = []
+
+    def train(config: RunConfig, output: Path, home: Path) -> int:
+        outputs.append(output)
+        return 0
+
+    file = tmp_path / "mine.yaml"
+    file.write_text("method: {name: grpo}\nenvironment: {name: calculator}\n")
+    monkeypatch.setattr(driver, "train_standalone", train)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(file), "--home", str(tmp_path)])
+    assert ended.value.code == 0
+    assert str(outputs[0]).startswith("runs/mine-")
+    assert f"go to {outputs[0]}." in capsys.readouterr().out
 
 
 def test_train_refuses_a_bad_config_before_it_loads_anything(tmp_path, capsys):

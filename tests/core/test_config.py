@@ -65,6 +65,45 @@ def test_a_warm_up_longer_than_the_run_is_refused() -> None:
     assert problem.fields == ("trainer.warmup_steps", "budget.max_steps")
 
 
+@pytest.mark.parametrize(
+    ("method", "sections", "fields"),
+    [
+        ("es", {"checkpoint": {"keep": 3}}, ("checkpoint.keep", "checkpoint.every_steps")),
+        (
+            "grpo",
+            {"checkpoint": {"every_steps": 10}, "budget": {"max_steps": 9}},
+            ("checkpoint.every_steps", "budget.max_steps"),
+        ),
+    ],
+)
+def test_a_checkpoint_setting_without_effect_is_refused(
+    method: str, sections: dict, fields: tuple[str, str]
+) -> None:
+    (problem,) = problems(minimal({"name": method}, **sections))
+    assert problem.fields == fields
+
+
+def test_an_epsilon_that_divides_nothing_is_refused() -> None:
+    (problem,) = problems(minimal({"name": "grpo", "deviation": "none", "epsilon": 0.1}))
+    assert problem.fields == ("method.epsilon", "method.deviation")
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        {"checkpoint": {"every_steps": 9}, "budget": {"max_steps": 9}},
+        {"checkpoint": {"every_steps": 1, "keep": 3}},
+        {"evaluation": {"every_steps": 10}, "budget": {"max_steps": 9}},
+        {"method": {"name": "grpo", "deviation": "none"}},
+        {"method": {"name": "grpo", "epsilon": 0.1}},
+    ],
+)
+def test_settings_with_an_effect_are_accepted_and_resolve_to_themselves(sections: dict) -> None:
+    config = RunConfig.model_validate(minimal({"name": "grpo"}) | sections)
+    assert RunConfig.model_validate(config.model_dump()) == config
+
+
 def test_more_gpus_than_exist_are_refused_naming_the_two_fields() -> None:
     config = grpo_config(resources={"gpus_per_generator": 2}, rollout={"num_generators": 3})
     (clash,) = capacity_clashes(config, Capacity(cpus=64, gpus=4))
