@@ -36,8 +36,8 @@ check: install dev
 
 test: install dev
 	@.ci/chromium
-	@$(MAKE) reasoning-gym || echo 'reasoning-gym could not be built; its tests are skipped'
-	$(BIN)/python -m pytest $(ARGS)
+	@$(MAKE) reasoning-gym || echo 'The tests of reasoning-gym are skipped: it could not be installed, see above.'
+	$(BIN)/python -m pytest -rs $(ARGS)
 
 bench: install
 	$(BIN)/python -m benchmarks.$(or $(NAME),$(error which one? make bench NAME=quickstart)) $(ARGS)
@@ -64,5 +64,7 @@ $(DEV_STAMP): $(CPU_STAMP)
 
 $(GYM_STAMP): $(CPU_STAMP)
 	@command -v cc gcc >/dev/null || { echo 'reasoning-gym needs a C compiler (cc or gcc)'; exit 1; }
+	@test -e "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" \
+	  || { echo 'reasoning-gym needs the C headers of Python (python3-dev)'; exit 1; }
 	$(PIP) install --quiet --no-deps -r requirements/reasoning-gym.txt
 	@mkdir -p $(@D) && rm -f $(@D)/reasoning-gym-* && touch $@
