@@ -23,6 +23,8 @@ from lagoon.statistics import wilson_interval
 from lagoon.trajectory import Trajectory
 from workers.sink import Sink
 
+logger = logging.getLogger(__name__)
+
 MAX_TRAJECTORIES_PER_STEP = 8
 """Readable trajectories kept of each step: the page shows the newest, not all."""
 MAX_TURN_CHARACTERS = 4000
@@ -40,14 +42,17 @@ class Reporter:
         self._sink, self._clock = sink, clock
 
     def status(self, phase: str, message: str) -> None:
-        """Name the phase that begins."""
+        """Name the phase that begins, on the page and in the log."""
+        logger.info(message)
         self._sink.log(
             StatusLogged.model_validate({"at": self._clock(), "phase": phase, "message": message})
         )
 
     def step(self, step: int, points: Iterable[Point]) -> None:
         """Metrics at a step."""
-        self._sink.log(StepLogged(at=self._clock(), step=step, points=tuple(points)))
+        event = StepLogged(at=self._clock(), step=step, points=tuple(points))
+        logger.info(_line(event))
+        self._sink.log(event)
 
     def histogram(self, step: int, metric: Metric, counts: Mapping[int, int]) -> None:
         """Exact integer counts at a step."""
@@ -97,6 +102,16 @@ class Reporter:
         stride = max(1, len(trajectories) // MAX_TRAJECTORIES_PER_STEP)
         for trajectory in trajectories[::stride][:MAX_TRAJECTORIES_PER_STEP]:
             self._sink.log(_readable(trajectory, step, self._clock()))
+
+
+IN_THE_LOG = (m.REWARD_MEAN, m.HELDOUT_SUCCESS, m.LOSS, m.UPDATE_NORM, m.STEP_SECONDS)
+"""What a line of the log says of a step."""
+
+
+def _line(event: StepLogged) -> str:
+    shown = {metric.name for metric in IN_THE_LOG}
+    words = [f"{p.name} {p.value:.4g}" for p in event.points if p.name in shown]
+    return ", ".join([f"step {event.step}", *words])
 
 
 def ledger_points(ledger: Ledger, target: int) -> list[Point]:

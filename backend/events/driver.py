@@ -32,12 +32,12 @@ def note_progress(
 def note_phase(
     session: AsyncSession, run: Run, attempt: Attempt, event: StatusLogged, now: datetime
 ) -> None:
-    """A starting run whose driver says that it runs is running; other phases are only noted."""
+    """A starting run whose driver says so is running; the newest phase is the reason shown."""
     if event.phase == "running" and run.status == RunStatus.STARTING:
         move(session, run, attempt, RunStatus.RUNNING, event.message, now, by="driver")
         return
     record(session, run, attempt.number, "phase", event.message, now, by="driver")
-    if event.phase == "starting" and run.status == RunStatus.STARTING:
+    if event.phase == run.status:
         run.reason = without_nul(event.message)
 
 
