@@ -18,7 +18,7 @@ def small_grpo(policy: Path, **sections: Any) -> RunConfig:
             "budget": {"max_steps": 3},
             "evaluation": {"num_tasks": 16, "every_steps": 10},
             "rollout": {"kv_cache_gib": 0.25},
-            "trainer": {"learning_rate": 1e-3},
+            "trainer": {"learning_rate": 5e-4},
         }
         | sections
     )
