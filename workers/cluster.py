@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 
@@ -18,8 +18,13 @@ from lagoon.config import RunConfig
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.actors.generator import GeneratorActor
 from workers.actors.trainer import TrainerActor
-from workers.generators import GeneratorHandle, RunFailed, UpdateReport
+from workers.generators import RunFailed, UpdateReport, failure
 from workers.rollout import EpisodeFailure, EpisodeRequest
+
+T = TypeVar("T")
+
+START_SECONDS = 1800.0
+"""How long an actor may take to find its place and load its model."""
 
 ACTOR_CONCURRENCY = 64
 """Calls a generator serves at once: one long poll, and submissions beside it."""
@@ -53,10 +58,6 @@ class RemoteGenerator:
         """Load the master weights plus noise."""
         await self._actor.perturb.remote(seed, sigma, noise)
 
-    async def restore(self) -> None:
-        """Load the master weights."""
-        await self._actor.restore.remote()
-
     async def update(
         self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: str
     ) -> UpdateReport:
@@ -85,22 +86,26 @@ class RemoteTrainer:
         self, samples: Sequence[TrainingSample], learning_rate: float
     ) -> dict[str, tuple[float, float]]:
         """One optimizer step; returns (sum, count) by metric name."""
-        try:
-            sums: dict[str, tuple[float, float]] = await self._actor.step.remote(
-                list(samples), learning_rate
-            )
-        except ray.exceptions.RayTaskError as error:
-            raise RunFailed(f"The trainer failed: {error.cause}", str(error)) from error
+        sums: dict[str, tuple[float, float]] = await _from_trainer(
+            self._actor.step.remote(list(samples), learning_rate)
+        )
         return sums
 
     async def weights(self) -> tuple[Any, str]:
         """A reference to the weights, which never pass through the driver, and their checksum."""
         weights, checksum = self._actor.weights.options(num_returns=2).remote()
-        return weights, await checksum
+        return weights, await _from_trainer(checksum)
 
     async def save(self, folder: str) -> None:
         """Write the weights as a model folder."""
-        await self._actor.save.remote(folder)
+        await _from_trainer(self._actor.save.remote(folder))
+
+
+async def _from_trainer(answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except ray.exceptions.RayError as error:
+        raise failure("The trainer failed", error) from error
 
 
 def connect() -> None:
@@ -110,6 +115,7 @@ def connect() -> None:
         ray.init(address=address, log_to_driver=True, logging_level="WARNING")
     else:
         ray.init(
+            address="local",
             num_cpus=os.cpu_count(),
             include_dashboard=False,
             object_store_memory=512 * 1024**2,
@@ -144,9 +150,7 @@ def start_trainer(config: RunConfig, model_folder: Path) -> RemoteTrainer | None
     return RemoteTrainer(actor_class.remote(str(model_folder), config.model_dump(mode="json")))
 
 
-async def all_ready(
-    generators: Sequence[RemoteGenerator], trainer: RemoteTrainer | None
-) -> list[GeneratorHandle]:
+async def all_ready(generators: Sequence[RemoteGenerator], trainer: RemoteTrainer | None) -> None:
     """Wait until every actor has loaded its model; raises ``RunFailed`` naming the one that
     could not."""
     named: list[tuple[str, RemoteGenerator | RemoteTrainer]] = [
@@ -155,13 +159,15 @@ async def all_ready(
     if trainer is not None:
         named.append(("The trainer", trainer))
     await asyncio.gather(*(_ready(name, actor) for name, actor in named))
-    return list(generators)
 
 
 async def _ready(name: str, actor: RemoteGenerator | RemoteTrainer) -> None:
     try:
-        await actor.ready()
-    except ray.exceptions.RayTaskError as error:
-        raise RunFailed(f"{name} could not start: {error.cause}", str(error)) from error
+        await asyncio.wait_for(actor.ready(), START_SECONDS)
     except ray.exceptions.RayError as error:
-        raise RunFailed(f"{name} could not start: {error}".splitlines()[0], str(error)) from error
+        raise failure(f"{name} could not start", error) from error
+    except TimeoutError as error:
+        raise RunFailed(
+            f"{name} did not start within {START_SECONDS:g} s: no node of the cluster has what it "
+            "asks for free, or its model takes too long to load."
+        ) from error

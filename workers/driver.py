@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,14 +33,13 @@ import ray
 from lagoon.clashes import Capacity, capacity_clashes
 from lagoon.config import RunConfig
 from lagoon.events import HeartbeatLogged, RunEnded
-from lagoon.methods import Evolution
 from workers import cluster
 from workers.environments import num_tasks
-from workers.generators import Generators, RunFailed
-from workers.loops.context import LoopContext, Outcome
+from workers.generators import GeneratorHandle, Generators, RunFailed
+from workers.loops.context import LoopContext, Outcome, Progress, unless_stopped
 from workers.loops.evolution import EvolutionLoop
-from workers.loops.policy_gradient import PolicyGradientLoop
-from workers.models.folders import model_folder
+from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
+from workers.models.folders import ModelError, model_folder
 from workers.reporting import Reporter, SinkHandler
 from workers.settings import home_folder
 from workers.sink import JsonlSink, PlatformSink, Sink
@@ -89,22 +88,50 @@ class Surroundings:
 
 async def train(config: RunConfig, surroundings: Surroundings) -> Outcome:
     """Run a config to its end. Raises ``RunFailed`` with the cause."""
+    progress = Progress()
+    heartbeat = asyncio.ensure_future(_heartbeat(surroundings.sink, progress))
+    try:
+        actors = await unless_stopped(surroundings.stop, _start(config, surroundings))
+        if actors is None:
+            return "stopped"
+        return await _loop(config, surroundings, progress, *actors).run()
+    finally:
+        heartbeat.cancel()
+
+
+async def _start(
+    config: RunConfig, surroundings: Surroundings
+) -> tuple[list[cluster.RemoteGenerator], cluster.RemoteTrainer | None]:
+    """The run's actors, with their models loaded."""
     reporter = Reporter(surroundings.sink, time.time)
     reporter.status("starting", f"Preparing the model {config.model.path!r}.")
-    folder = await asyncio.to_thread(
-        model_folder, config.model.path, surroundings.home, logger.info
-    )
     _check_capacity(config)
+    try:
+        folder = await asyncio.to_thread(
+            model_folder, config.model.path, surroundings.home, logger.info
+        )
+    except ModelError as error:
+        raise RunFailed(f"The model cannot be used: {error}", traceback.format_exc()) from error
     reporter.status("starting", "Starting generators and trainer.")
     generators = cluster.start_generators(config, folder)
     trainer = cluster.start_trainer(config, folder)
-    handles = await cluster.all_ready(generators, trainer)
-    loop: EvolutionLoop | PolicyGradientLoop
+    await cluster.all_ready(generators, trainer)
+    return generators, trainer
+
+
+def _loop(
+    config: RunConfig,
+    surroundings: Surroundings,
+    progress: Progress,
+    generators: Sequence[GeneratorHandle],
+    trainer: TrainerHandle | None,
+) -> EvolutionLoop | PolicyGradientLoop:
     context = LoopContext(
         config=config,
-        generators=Generators(handles, lambda: loop.version),
-        reporter=reporter,
+        generators=Generators(generators, lambda: progress.version),
+        reporter=Reporter(surroundings.sink, time.time),
         sink=surroundings.sink,
+        progress=progress,
         stop=surroundings.stop,
         clock=time.time,
         stopwatch=time.monotonic,
@@ -112,16 +139,9 @@ async def train(config: RunConfig, surroundings: Surroundings) -> Outcome:
         num_heldout_tasks=num_tasks(config.environment, "heldout"),
         checkpoints=surroundings.checkpoints,
     )
-    if isinstance(config.method, Evolution):
-        loop = EvolutionLoop(context)
-    else:
-        assert trainer is not None  # validation gives every policy-gradient run one
-        loop = PolicyGradientLoop(context, trainer)
-    heartbeat = asyncio.ensure_future(_heartbeat(surroundings.sink, lambda: loop.version))
-    try:
-        return await loop.run()
-    finally:
-        heartbeat.cancel()
+    if trainer is None:
+        return EvolutionLoop(context)
+    return PolicyGradientLoop(context, trainer)
 
 
 def _check_capacity(config: RunConfig) -> None:
@@ -131,11 +151,10 @@ def _check_capacity(config: RunConfig) -> None:
         raise RunFailed(f"The cluster is too small: {clash.message}.")
 
 
-async def _heartbeat(sink: Sink, step: Callable[[], int]) -> None:
+async def _heartbeat(sink: Sink, progress: Progress) -> None:
+    pid, host = os.getpid(), socket.gethostname()
     while True:
-        sink.log(
-            HeartbeatLogged(at=time.time(), step=step(), pid=os.getpid(), host=socket.gethostname())
-        )
+        sink.log(HeartbeatLogged(at=time.time(), step=progress.version, pid=pid, host=host))
         await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
@@ -211,15 +230,28 @@ def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
     with httpx.Client(
         base_url=api_url, headers={"authorization": f"Bearer {token}"}, timeout=30.0
     ) as client:
-        answer = client.get(f"/api/v1/attempts/{attempt_id}/config")
-        answer.raise_for_status()
-        config = RunConfig.model_validate(answer.json()["config"])
+        config = _fetch_config(client, attempt_id)
         sink = PlatformSink(client, attempt_id, folder / "spool.jsonl", switch.request)
         try:
             ended = run_to_end(config, sink, switch, folder / "checkpoints", home)
         finally:
             arrived = sink.close()
     return 1 if ended.outcome == "failed" or not arrived else 0
+
+
+def _fetch_config(client: httpx.Client, attempt_id: str) -> RunConfig:
+    """The attempt's config; an API that is restarting is asked again for a minute."""
+    for seconds in (1, 2, 4, 8, 15, 30, None):
+        try:
+            answer = client.get(f"/api/v1/attempts/{attempt_id}/config")
+            if answer.status_code < 500 or seconds is None:
+                break
+        except httpx.TransportError:
+            if seconds is None:
+                raise
+        time.sleep(seconds)
+    answer.raise_for_status()
+    return RunConfig.model_validate(answer.json()["config"])
 
 
 def main() -> int:

@@ -7,12 +7,15 @@ that several thousand short episodes cost a few hundred messages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from traceback import format_exception
+from typing import Any, Protocol, TypeVar
 
 from lagoon.trajectory import Trajectory
 from workers.rollout import EpisodeFailure, EpisodeRequest
+
+T = TypeVar("T")
 
 
 class RunFailed(Exception):
@@ -53,10 +56,6 @@ class GeneratorHandle(Protocol):
         """Load the master weights plus noise."""
         ...
 
-    async def restore(self) -> None:
-        """Load the master weights."""
-        ...
-
     async def update(
         self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: str
     ) -> UpdateReport:
@@ -80,11 +79,6 @@ class Generators:
         self._in_flight = [0] * len(self.handles)
         self._owner: dict[str, int] = {}
 
-    @property
-    def num_in_flight(self) -> int:
-        """Episodes submitted and not yet finished."""
-        return len(self._waiting)
-
     async def play(
         self, requests: Sequence[EpisodeRequest], generator: int | None = None
     ) -> list[Trajectory]:
@@ -100,7 +94,7 @@ class Generators:
             self._waiting[request.trajectory_id] = future
             self._owner[request.trajectory_id] = generator
         self._in_flight[generator] += len(requests)
-        await self.handles[generator].submit(requests)
+        await self._asked(generator, self.handles[generator].submit(requests))
         return list(await asyncio.gather(*futures))
 
     async def spread(self, requests: Sequence[EpisodeRequest]) -> list[Trajectory]:
@@ -122,13 +116,7 @@ class Generators:
         """
         handle = self.handles[generator]
         while True:
-            try:
-                finished = await handle.collect()
-            except Exception as error:
-                raise RunFailed(
-                    f"Generator {generator} died: {_first_line(error)}", repr(error)
-                ) from error
-            for item in finished:
+            for item in await self._asked(generator, handle.collect()):
                 self._deliver(item)
 
     def _deliver(self, item: Trajectory | EpisodeFailure) -> None:
@@ -143,11 +131,40 @@ class Generators:
         """Publish to every generator; returns the checksums of what arrived."""
         return list(await self.each(lambda handle: handle.publish(version, weights)))
 
-    async def each(self, call: Callable[[GeneratorHandle], Any]) -> list[Any]:
+    async def each(self, call: Callable[[GeneratorHandle], Awaitable[T]]) -> list[T]:
         """The results of one call on every generator, run at once."""
-        return list(await asyncio.gather(*(call(handle) for handle in self.handles)))
+        return list(
+            await asyncio.gather(*(self.ask(index, call) for index in range(len(self.handles))))
+        )
+
+    async def ask(self, generator: int, call: Callable[[GeneratorHandle], Awaitable[T]]) -> T:
+        """The result of one call on one generator; ``RunFailed`` names it when it fails."""
+        return await self._asked(generator, call(self.handles[generator]))
+
+    async def _asked(self, generator: int, answer: Awaitable[T]) -> T:
+        try:
+            return await answer
+        except Exception as error:
+            raise failure(f"Generator {generator} died", error) from error
 
 
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]
+def refuse_mismatch(received: Sequence[str], published: str, version: int) -> None:
+    """Raise ``RunFailed`` when a generator holds other weights than were published."""
+    wrong = [index for index, checksum in enumerate(received) if checksum != published]
+    if wrong:
+        names = ", ".join(map(str, wrong))
+        raise RunFailed(
+            f"After version {version} generator {names} holds other weights than were published: "
+            "its samples would come from another policy."
+        )
+
+
+def failure(what: str, error: BaseException) -> RunFailed:
+    """``what`` and the cause in one sentence, with the traceback as details.
+
+    An error from another process wraps its cause: the cause is what a person should read.
+    """
+    cause = getattr(error, "cause", None) or error
+    text = str(cause).strip() or type(cause).__name__
+    details = str(error) if cause is not error else "".join(format_exception(error))
+    return RunFailed(f"{what}: {text.splitlines()[0][:300]}", details)

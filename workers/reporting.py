@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 MAX_TRAJECTORIES_PER_STEP = 8
 """Readable trajectories kept of each step: the page shows the newest, not all."""
 MAX_TURN_CHARACTERS = 4000
+MAX_LINE_CHARACTERS = 10_000
 
 
 def point(metric: Metric, value: float, **labels: str) -> Point:
@@ -187,5 +188,5 @@ class SinkHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record, as lines."""
-        lines = tuple(self.format(record).splitlines())
+        lines = tuple(line[:MAX_LINE_CHARACTERS] for line in self.format(record).splitlines())
         self._sink.log(LogLogged(at=record.created, lines=lines))

@@ -5,8 +5,9 @@
     log() ─▶ queue ─▶ [writer thread] ─▶ spool (append-only file) ─▶ [sender thread] ─▶ API
                        every 0.25 s        one EventBatch a line        retries with back-off
 
-``log`` never blocks and never raises: training is not stopped by telemetry. The API may be away:
-batches wait in the spool and are sent in order when it is back, each exactly once.
+``PlatformSink.log`` never blocks and never raises: training is not stopped by telemetry. The API
+may be away: batches wait in the spool and are sent in order when it is back, each exactly once. A
+batch that the API refuses as it is becomes a line of the log that says so.
 """
 
 from __future__ import annotations
@@ -14,16 +15,25 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import httpx
 
-from lagoon.events import Event, EventBatch
+from lagoon.events import Event, EventBatch, LogLogged
 
 MAX_BATCH = 1000
-"""Events a batch holds at most: well under the API's limit on count and size."""
+"""Events a batch holds at most: well under the API's limit on their number."""
+MAX_BATCH_BYTES = 4 * 1024**2
+"""Size above which a batch is split: half of the API's limit."""
+FENCED_OUT = frozenset({401, 403, 404, 409})
+"""Answers to a driver that is no longer the attempt's: it has to stop."""
+REFUSED = frozenset({413, 422})
+"""Answers to a batch that will never be accepted."""
+
+logger = logging.getLogger(__name__)
 
 
 class Sink(Protocol):
@@ -68,7 +78,7 @@ class PlatformSink:
         *,
         writer: str = "driver",
         period_seconds: float = 0.25,
-        drain_seconds: float = 30.0,
+        drain_seconds: float = 300.0,
     ) -> None:
         """``client`` carries the attempt's credential; ``on_stop`` is called when the API says
         that a stop was asked for."""
@@ -76,10 +86,12 @@ class PlatformSink:
         self._on_stop, self._writer = on_stop, writer
         self._period, self._drain = period_seconds, drain_seconds
         spool.parent.mkdir(parents=True, exist_ok=True)
+        spool.touch()
         self._spool = spool
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._written = threading.Condition()
         self._num_written, self._num_sent = 0, 0
+        self._all_written = False
         self._closing = threading.Event()
         self.rejected: str | None = None
         """Set when the API refused this driver for good (another attempt has taken over)."""
@@ -102,23 +114,34 @@ class PlatformSink:
         with self._written:
             self._written.notify_all()
         self._threads[1].join(self._drain)
-        return self._num_sent == self._num_written
+        return self._all_written and self._num_sent == self._num_written
 
     def _write(self) -> None:
         with self._spool.open("a", encoding="utf-8") as spool:
             open_ended = True
             while open_ended:
                 events, open_ended = self._next_events()
-                if not events:
-                    continue
-                batch = EventBatch(
-                    writer=self._writer, number=self._num_written + 1, events=tuple(events)
-                )
-                spool.write(batch.model_dump_json() + "\n")
-                spool.flush()
-                with self._written:
-                    self._num_written += 1
-                    self._written.notify_all()
+                for body in self._batches(events):
+                    spool.write(body + "\n")
+                    spool.flush()
+                    with self._written:
+                        self._num_written += 1
+                        self._written.notify_all()
+        self._all_written = True
+
+    def _batches(self, events: list[Event]) -> Iterator[str]:
+        """The events as numbered batches of bounded size."""
+        if not events:
+            return
+        number = self._num_written + 1
+        body = EventBatch(writer=self._writer, number=number, events=tuple(events))
+        text = body.model_dump_json()
+        if len(text) <= MAX_BATCH_BYTES or len(events) == 1:
+            yield text
+            return
+        half = len(events) // 2
+        yield from self._batches(events[:half])
+        yield from self._batches(events[half:])
 
     def _next_events(self) -> tuple[list[Event], bool]:
         """Events of the next batch, and whether more may come."""
@@ -154,30 +177,47 @@ class PlatformSink:
         """Send one batch until it arrives; False when it never will."""
         delay, waited = 0.25, 0.0
         while True:
-            try:
-                response = self._client.post(
-                    self._url, content=body, headers={"content-type": "application/json"}
-                )
-                if response.status_code == 202:
-                    if response.json().get("stop_requested"):
-                        self._on_stop()
-                    return True
-                problem = f"{response.status_code} {response.text[:300]}"
-                if response.status_code in (401, 403, 404, 409, 413, 422):
-                    return self._refused(problem)
-            except httpx.HTTPError as error:
-                problem = str(error)
+            status, answer = self._post(body)
+            if status == 202:
+                return True
+            if status in FENCED_OUT:
+                return self._fenced_out(answer)
+            if status in REFUSED:
+                body = self._instead_of(body, answer)
+                continue
             if self._closing.is_set() and waited >= self._drain:
                 return False
-            logging.getLogger(__name__).debug("events wait in the spool: %s", problem)
-            self._closing.wait(delay) if not self._closing.is_set() else threading.Event().wait(
-                delay
-            )
-            waited += delay if self._closing.is_set() else 0.0
+            logger.debug("events wait in the spool: %s", answer)
+            if self._closing.is_set():
+                waited += delay
+                time.sleep(delay)
+            else:
+                self._closing.wait(delay)
             delay = min(delay * 2, 5.0)
 
-    def _refused(self, problem: str) -> bool:
-        self.rejected = problem
-        logging.getLogger(__name__).warning("the API refused this driver's events: %s", problem)
+    def _post(self, body: str) -> tuple[int, str]:
+        """The API's status and answer; 0 when it did not answer."""
+        try:
+            response = self._client.post(
+                self._url, content=body, headers={"content-type": "application/json"}
+            )
+        except httpx.HTTPError as error:
+            return 0, str(error)
+        if response.status_code == 202 and response.json().get("stop_requested"):
+            self._on_stop()
+        return response.status_code, f"{response.status_code} {response.text[:300]}"
+
+    def _instead_of(self, body: str, answer: str) -> str:
+        """A batch of the same number that says what was refused."""
+        refused = EventBatch.model_validate_json(body)
+        line = f"{len(refused.events)} events were refused by the API and are only in the spool"
+        events = (LogLogged(at=refused.events[0].at, lines=(f"{line}: {answer}",)),)
+        return EventBatch(
+            writer=refused.writer, number=refused.number, events=events
+        ).model_dump_json()
+
+    def _fenced_out(self, answer: str) -> bool:
+        self.rejected = answer
+        logger.warning("the API no longer takes this driver's events: %s", answer)
         self._on_stop()
         return False

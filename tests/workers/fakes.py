@@ -11,7 +11,7 @@ from lagoon.events import Event, HistogramLogged, Point, StepLogged
 from lagoon.metrics import LEARNING_RATE, LOSS, Metric
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.generators import Generators, UpdateReport
-from workers.loops.context import LoopContext
+from workers.loops.context import LoopContext, Progress
 from workers.reporting import Reporter
 from workers.rollout import EpisodeFailure, EpisodeRequest
 
@@ -92,9 +92,6 @@ class FakeGenerator:
         self.calls.append(("perturb", seed, sigma))
         self.perturbed_with = seed
 
-    async def restore(self) -> None:
-        self.perturbed_with = None
-
     async def update(
         self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: str
     ) -> UpdateReport:
@@ -143,14 +140,15 @@ class Ticks:
 
 def loop_context(
     config: RunConfig, generators: Sequence[FakeGenerator], folder: Path
-) -> tuple[LoopContext, ListSink, dict[str, Any]]:
-    """A context around fakes; put the loop under "loop" in the returned dict."""
-    sink, ticks, holder = ListSink(), Ticks(), {}
+) -> tuple[LoopContext, ListSink]:
+    """A context around fakes."""
+    sink, ticks, progress = ListSink(), Ticks(), Progress()
     context = LoopContext(
         config=config,
-        generators=Generators(generators, lambda: holder["loop"].version),
+        generators=Generators(generators, lambda: progress.version),
         reporter=Reporter(sink, ticks),
         sink=sink,
+        progress=progress,
         stop=asyncio.Event(),
         clock=ticks,
         stopwatch=ticks,
@@ -158,4 +156,4 @@ def loop_context(
         num_heldout_tasks=None,
         checkpoints=folder,
     )
-    return context, sink, holder
+    return context, sink

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
 
 from lagoon.events import EventBatch, LogLogged
 from workers.sink import JsonlSink, PlatformSink
@@ -101,3 +102,32 @@ def test_without_a_platform_events_are_lines_of_a_file(tmp_path: Path) -> None:
     assert sink.close()
     lines = (tmp_path / "out" / "events.jsonl").read_text().splitlines()
     assert [json.loads(text)["type"] for text in lines] == ["log", "log"]
+
+
+def test_a_refused_batch_becomes_a_line_that_says_so_and_the_rest_goes_on(tmp_path: Path) -> None:
+    asked = threading.Event()
+    api = Api(lambda count: httpx.Response(422, text="no") if count == 1 else accepted())
+    sink = sink_to(api, tmp_path, asked.set)
+    sink.log(line(1))
+    assert sink.close()
+    assert [batch.number for batch in api.batches] == [1]
+    assert "1 events were refused" in api.lines()[0]
+    assert not asked.is_set()
+
+
+def test_a_batch_that_would_be_too_large_is_split(tmp_path: Path) -> None:
+    api = Api(lambda _: accepted())
+    sink = sink_to(api, tmp_path)
+    for number in range(10):
+        sink.log(LogLogged(at=float(number), lines=("x" * 1_000_000,)))
+    assert sink.close()
+    assert len(api.lines()) == 10
+    assert len(api.batches) >= 3
+    assert [batch.number for batch in api.batches] == list(range(1, len(api.batches) + 1))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # on purpose
+def test_a_spool_that_cannot_be_written_is_not_called_delivered(tmp_path: Path) -> None:
+    sink = sink_to(Api(lambda _: accepted()), tmp_path)
+    sink.log("not an event")  # type: ignore[arg-type]  # stands for whatever breaks the writer
+    assert not sink.close()

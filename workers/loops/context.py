@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar
 from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged
 from lagoon.prompts import task_index
-from lagoon.trajectory import Trajectory
 from workers.generators import Generators
 from workers.reporting import Reporter
 from workers.rollout import EpisodeRequest
@@ -20,6 +19,14 @@ from workers.sink import Sink
 
 Outcome = Literal["finished", "stopped"]
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the run is, for whoever asks from outside the loop."""
+
+    version: int = 0
+    """Policy version: optimizer steps, or ES updates, done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,7 @@ class LoopContext:
     generators: Generators
     reporter: Reporter
     sink: Sink
+    progress: Progress
     stop: asyncio.Event
     """Set when the run should end early."""
     clock: Callable[[], float]
@@ -61,17 +69,20 @@ class LoopContext:
         limit = self.config.budget.max_seconds
         return limit is not None and self.stopwatch() - started >= limit
 
-    async def evaluate(self, version: int) -> list[Trajectory]:
-        """Play the fixed held-out tasks greedily on all generators and report success."""
+    async def evaluate(self, version: int) -> None:
+        """Play the fixed held-out tasks greedily on all generators and report success.
+
+        A stop request ends the evaluation: nothing is reported then.
+        """
         started = self.stopwatch()
         available = self.num_heldout_tasks or self.config.evaluation.num_tasks
         requests = [
             EpisodeRequest(f"heldout/{version}/{index}", f"heldout/{index}", "heldout", index, 0.0)
             for index in range(min(self.config.evaluation.num_tasks, available))
         ]
-        played = await self.generators.spread(requests)
-        self.reporter.evaluation(version, played, self.stopwatch() - started)
-        return played
+        played = await unless_stopped(self.stop, self.generators.spread(requests))
+        if played is not None:
+            self.reporter.evaluation(version, played, self.stopwatch() - started)
 
     async def checkpoint(
         self, version: int, save: Callable[[Path], Awaitable[object]], *, is_final: bool
@@ -92,6 +103,18 @@ class LoopContext:
         """True for the versions whose weights are kept while the run goes on."""
         every = self.config.checkpoint.every_steps
         return every is not None and version % every == 0
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of ``work``, or None when a stop is asked for before it is done."""
+    task, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        stopping.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)
 
 
 async def supervised(

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -35,7 +36,7 @@ from lagoon.ledger import Ledger
 from lagoon.methods import Evolution
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import Trajectory
-from workers.generators import RunFailed, UpdateReport
+from workers.generators import GeneratorHandle, UpdateReport, refuse_mismatch
 from workers.loops.context import LoopContext, Outcome, supervised
 from workers.reporting import ledger_points, point, rollout_points, sync_points
 from workers.rollout import EpisodeRequest
@@ -65,15 +66,19 @@ class EvolutionLoop:
     def __init__(self, context: LoopContext) -> None:
         self.context = context
         self.method = cast(Evolution, context.config.method)
-        self.version = 0
-        """Updates done."""
         self.ledger = Ledger()
         """Members, not prompts: the population is what evolution strategies train on."""
         self._finished: list[Member] = []
         self._open = False
         """False while the unperturbed policy is being evaluated or updated."""
+        self._evaluated = -1
         self._changed = asyncio.Event()
         self._num_tokens = self._num_episodes = 0
+
+    @property
+    def version(self) -> int:
+        """Updates done."""
+        return self.context.progress.version
 
     async def run(self) -> Outcome:
         """Evolve until the budget is spent or a stop is asked for.
@@ -95,7 +100,7 @@ class EvolutionLoop:
 
     async def _evaluate_members(self, generator: int) -> None:
         """Consumes seeds; produces fitness; waits for admission; unblocked by an update."""
-        handle = self.context.generators.handles[generator]
+        generators = self.context.generators
         while True:
             while not self._may_issue():
                 self._changed.clear()
@@ -103,8 +108,9 @@ class EvolutionLoop:
             position = self.ledger.issued % self.method.members_per_generation
             self.ledger = self.ledger.issue()
             seed = self._seeds()[position]
-            await handle.perturb(seed, self._sigma(), self.method.noise_key)
-            played = await self.context.generators.play(self._cases(position), generator)
+            sigma, noise = self._sigma(), self.method.noise_key
+            await generators.ask(generator, partial(_perturb, seed=seed, sigma=sigma, noise=noise))
+            played = await generators.play(self._cases(position), generator)
             self._finished.append(Member(position, seed, tuple(played)))
             self.ledger = self.ledger.complete()
             self._changed.set()
@@ -148,7 +154,7 @@ class EvolutionLoop:
         """Consumes populations; produces versions; waits for the last member."""
         context, max_steps = self.context, self.context.config.budget.max_steps
         context.reporter.status("running", "Evaluating the unperturbed policy.")
-        await context.evaluate(0)
+        await self._evaluate()
         context.reporter.status("running", "Evolving.")
         started = context.stopwatch()
         while self.version < max_steps and not context.out_of_time(started):
@@ -160,9 +166,15 @@ class EvolutionLoop:
             if population is None:
                 break
             await self._update(population, step_started)
-            if context.is_evaluated(self.version) and self.version < max_steps:
-                await context.evaluate(self.version)
+            if context.is_evaluated(self.version):
+                await self._evaluate()
         return await self._conclude()
+
+    async def _evaluate(self) -> None:
+        """Evaluate the unperturbed policy at the present version, once."""
+        if self._evaluated < self.version and not self.context.stop.is_set():
+            await self.context.evaluate(self.version)
+            self._evaluated = self.version
 
     async def _population(self) -> list[Member] | None:
         """A whole generation in canonical order; None when the run should stop instead."""
@@ -192,11 +204,11 @@ class EvolutionLoop:
         evaluated_at = context.stopwatch()
         occupancy = ledger_points(self.ledger, self.method.members_per_generation)
         seeds = [member.seed for member in population]
-        self.version += 1
+        context.progress.version += 1
         reports: list[UpdateReport] = await context.generators.each(
             lambda handle: handle.update(self.version, seeds, coefficients, self.method.noise_key)
         )
-        self._check(reports)
+        checksums = [report.checksum for report in reports]
         self.ledger = self.ledger.train(len(population))
         now = context.stopwatch()
         self._num_tokens += sum(t.num_actions for t in trajectories)
@@ -211,7 +223,7 @@ class EvolutionLoop:
                 *context.reporter.staleness(self.version, account),
                 *occupancy,
                 *rollout_points(trajectories, now - step_started),
-                *sync_points([report.checksum for report in reports], reports[0].checksum),
+                *sync_points(checksums, checksums[0]),
                 point(m.SIGMA, sigma),
                 point(m.ALPHA, alpha),
                 point(m.UPDATE_NORM, reports[0].update_norm),
@@ -229,33 +241,30 @@ class EvolutionLoop:
             ],
         )
         context.reporter.trajectories(self.version, trajectories)
+        refuse_mismatch(checksums, checksums[0], self.version)
         if context.is_checkpointed(self.version):
             await context.checkpoint(self.version, self._save, is_final=False)
-
-    def _check(self, reports: Sequence[UpdateReport]) -> None:
-        if len({report.checksum for report in reports}) > 1:
-            raise RunFailed(
-                f"The generators' weights differ after update {self.version}: they no longer "
-                "train one policy."
-            )
 
     async def _conclude(self) -> Outcome:
         """Evaluate and keep the last master weights."""
         context = self.context
         stopped = context.stop.is_set()
         context.reporter.status("stopping" if stopped else "running", "Saving the weights.")
-        if not stopped and self.version > 0:
-            await context.evaluate(self.version)
+        await self._evaluate()
         await context.checkpoint(self.version, self._save, is_final=True)
         return "stopped" if stopped else "finished"
 
     async def _save(self, folder: Path) -> None:
-        await self.context.generators.handles[0].save(str(folder))
+        await self.context.generators.ask(0, lambda handle: handle.save(str(folder)))
 
     async def _wake_on_stop(self) -> None:
         """Wake the update loop when a stop is asked for."""
         await self.context.stop.wait()
         self._changed.set()
+
+
+async def _perturb(handle: GeneratorHandle, *, seed: int, sigma: float, noise: str) -> None:
+    await handle.perturb(seed, sigma, noise)
 
 
 def _fitness_points(fitness: Sequence[float]) -> list[Point]:

@@ -38,6 +38,7 @@ from lagoon.metrics import CATALOGUE
 from lagoon.schedules import learning_rate_at
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import TrainingSample, TrajectoryGroup
+from workers.generators import refuse_mismatch
 from workers.loops.context import LoopContext, Outcome, supervised
 from workers.reporting import ledger_points, point, rollout_points, sync_points
 
@@ -66,15 +67,21 @@ class PolicyGradientLoop:
     def __init__(self, context: LoopContext, trainer: TrainerHandle) -> None:
         self.context, self.trainer = context, trainer
         self.method = cast(PolicyGradient, context.config.method)
-        self.version = 0
-        """Optimizer steps done."""
-        self.published = 0
-        """Version that the generators hold."""
+        self.admitting: int | None = None
+        """Version at which new rollouts may start: what the generators hold, or None while no
+        rollout may start (the policy is being evaluated, or the run ends)."""
         self.ledger = Ledger()
         self._pool: deque[TrajectoryGroup] = deque()
         self._changed = asyncio.Event()
         self._rollouts: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._evaluated = -1
         self._num_tokens = self._num_samples = 0
+
+    @property
+    def version(self) -> int:
+        """Optimizer steps done."""
+        return self.context.progress.version
 
     async def run(self) -> Outcome:
         """Train until the budget is spent or a stop is asked for.
@@ -101,14 +108,25 @@ class PolicyGradientLoop:
                 self.ledger = self.ledger.issue()
                 task = asyncio.ensure_future(self._roll_out(position))
                 self._rollouts.add(task)
-                task.add_done_callback(self._rollouts.discard)
+                task.add_done_callback(self._note_end)
             self._changed.clear()
             await self._changed.wait()
+            if self._failure is not None:
+                raise self._failure
+
+    def _note_end(self, rollout: asyncio.Task[None]) -> None:
+        """Forget an ended rollout; wake admission, which is supervised, when it failed."""
+        self._rollouts.discard(rollout)
+        if not rollout.cancelled() and rollout.exception() is not None:
+            self._failure = rollout.exception()
+            self._changed.set()
 
     def _may_issue(self) -> bool:
+        if self.admitting is None or self.context.stop.is_set():
+            return False
         started = self.ledger.issued - self.ledger.num_dropped
         room = admissible(
-            self.published,
+            self.admitting,
             started,
             max_staleness=self.method.staleness_bound,
             batch_size=self.method.prompts_per_step,
@@ -136,18 +154,31 @@ class PolicyGradientLoop:
         """Consumes batches; produces versions; waits for a full batch; unblocked by a group."""
         context, max_steps = self.context, self.context.config.budget.max_steps
         context.reporter.status("running", "Evaluating the untrained policy.")
-        await context.evaluate(0)
+        await self._evaluate()
         context.reporter.status("running", "Training.")
         started = context.stopwatch()
         while self.version < max_steps and not context.out_of_time(started):
+            self._admit_at(self.version)
             step_started = context.stopwatch()
             groups = await self._draw()
             if groups is None:
                 break
             await self._update(groups, step_started)
-            if context.is_evaluated(self.version) and self.version < max_steps:
-                await context.evaluate(self.version)
+            if context.is_evaluated(self.version):
+                await self._evaluate()
+        self.admitting = None
         return await self._conclude()
+
+    def _admit_at(self, version: int) -> None:
+        """Open admission at a version that the generators hold."""
+        self.admitting = version
+        self._changed.set()
+
+    async def _evaluate(self) -> None:
+        """Evaluate the present version, once."""
+        if self._evaluated < self.version and not self.context.stop.is_set():
+            await self.context.evaluate(self.version)
+            self._evaluated = self.version
 
     async def _draw(self) -> list[TrajectoryGroup] | None:
         """A batch of the oldest ready groups; None when the run should stop instead."""
@@ -174,11 +205,9 @@ class PolicyGradientLoop:
         trained_at = context.stopwatch()
         occupancy = ledger_points(self.ledger, self.method.prompts_per_step)
         self.ledger = self.ledger.train(len(groups))
-        self.version += 1
+        context.progress.version += 1
         weights, checksum = await self.trainer.weights()
         received = await context.generators.publish(self.version, weights)
-        self.published = self.version
-        self._changed.set()
         now = context.stopwatch()
         self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_samples += len(trajectories)
@@ -200,6 +229,7 @@ class PolicyGradientLoop:
             ],
         )
         context.reporter.trajectories(self.version, trajectories)
+        refuse_mismatch(received, checksum, self.version)
         if context.is_checkpointed(self.version):
             await context.checkpoint(self.version, self._save, is_final=False)
 
@@ -232,8 +262,7 @@ class PolicyGradientLoop:
         context = self.context
         stopped = context.stop.is_set()
         context.reporter.status("stopping" if stopped else "running", "Saving the weights.")
-        if not stopped and self.version > 0:
-            await context.evaluate(self.version)
+        await self._evaluate()
         await context.checkpoint(self.version, self._save, is_final=True)
         return "stopped" if stopped else "finished"
 

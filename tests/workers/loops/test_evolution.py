@@ -21,9 +21,9 @@ async def run(
     config: RunConfig, folder: Path, num_generators: int
 ) -> tuple[str, ListSink, list[FakeGenerator]]:
     generators = [FakeGenerator(by_seed) for _ in range(num_generators)]
-    context, sink, holder = loop_context(config, generators, folder)
-    holder["loop"] = EvolutionLoop(context)
-    return await holder["loop"].run(), sink, generators
+    context, sink = loop_context(config, generators, folder)
+    loop = EvolutionLoop(context)
+    return await loop.run(), sink, generators
 
 
 def updates(generator: FakeGenerator) -> list[tuple[Any, ...]]:
@@ -86,10 +86,10 @@ async def test_generators_that_drift_apart_end_the_run(tmp_path: Path) -> None:
             return UpdateReport("another checksum", 0.5, 0.7, 100)
 
     generators = [FakeGenerator(by_seed), Drifting(by_seed)]
-    context, _, holder = loop_context(es_config(), generators, tmp_path)
-    holder["loop"] = EvolutionLoop(context)
-    with pytest.raises(RunFailed, match="weights differ after update 1"):
-        await holder["loop"].run()
+    context, _ = loop_context(es_config(), generators, tmp_path)
+    loop = EvolutionLoop(context)
+    with pytest.raises(RunFailed, match="After version 1 generator 1 holds other weights"):
+        await loop.run()
 
 
 async def test_the_update_norm_is_reported_beside_its_law(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_a_stop_request_ends_between_generations(tmp_path: Path) -> None:
         return by_seed(request, generator)
 
     config = es_config(budget={"max_steps": 1000})
-    context, _, holder = loop_context(config, [FakeGenerator(stopping)], tmp_path)
-    holder["loop"] = EvolutionLoop(context)
-    assert await holder["loop"].run() == "stopped"
-    assert holder["loop"].version == 2
+    context, _ = loop_context(config, [FakeGenerator(stopping)], tmp_path)
+    loop = EvolutionLoop(context)
+    assert await loop.run() == "stopped"
+    assert loop.version == 2

@@ -23,9 +23,9 @@ async def run(
 ) -> tuple[str, ListSink, FakeTrainer, list[FakeGenerator]]:
     generators = [FakeGenerator(reward_of) for _ in range(num_generators)]
     trainer = FakeTrainer()
-    context, sink, holder = loop_context(config, generators, folder)
-    holder["loop"] = PolicyGradientLoop(context, trainer)
-    outcome = await holder["loop"].run()
+    context, sink = loop_context(config, generators, folder)
+    loop = PolicyGradientLoop(context, trainer)
+    outcome = await loop.run()
     return outcome, sink, trainer, generators
 
 
@@ -85,8 +85,8 @@ async def test_a_stop_request_saves_the_weights_and_ends_as_stopped(tmp_path: Pa
     config = grpo_config(budget={"max_steps": 1000})
     generators = [FakeGenerator(alternating)]
     trainer = FakeTrainer()
-    context, sink, holder = loop_context(config, generators, tmp_path)
-    loop = holder["loop"] = PolicyGradientLoop(context, trainer)
+    context, sink = loop_context(config, generators, tmp_path)
+    loop = PolicyGradientLoop(context, trainer)
     step = trainer.step
 
     async def step_then_stop(*arguments: Any) -> dict[str, tuple[float, float]]:
@@ -117,10 +117,10 @@ async def test_a_generator_that_dies_ends_the_run_naming_it(tmp_path: Path) -> N
                 raise ConnectionError("the engine process is gone")
             return await super().collect()
 
-    context, _, holder = loop_context(grpo_config(), [Dying(alternating)], tmp_path)
-    holder["loop"] = PolicyGradientLoop(context, FakeTrainer())
+    context, _ = loop_context(grpo_config(), [Dying(alternating)], tmp_path)
+    loop = PolicyGradientLoop(context, FakeTrainer())
     with pytest.raises(RunFailed, match="Generator 0 died: the engine process is gone"):
-        await holder["loop"].run()
+        await loop.run()
 
 
 async def test_the_wall_clock_budget_ends_the_run(tmp_path: Path) -> None:
@@ -140,18 +140,44 @@ async def test_checkpoints_are_kept_as_configured(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_generator_with_other_weights_is_counted_as_mismatched(tmp_path: Path) -> None:
+async def test_a_generator_with_other_weights_is_counted_and_ends_the_run(tmp_path: Path) -> None:
     class Forgetful(FakeGenerator):
         async def publish(self, version: int, weights: Any) -> str:
             await super().publish(version, weights)
             return "something else"
 
     generators = [FakeGenerator(alternating), Forgetful(alternating)]
-    context, sink, holder = loop_context(grpo_config(), generators, tmp_path)
-    holder["loop"] = PolicyGradientLoop(context, FakeTrainer())
-    await holder["loop"].run()
-    assert set(sink.values(m.VERIFIED_ENGINES).values()) == {1.0}
-    assert set(sink.values(m.MISMATCHED_ENGINES).values()) == {1.0}
+    context, sink = loop_context(grpo_config(), generators, tmp_path)
+    with pytest.raises(RunFailed, match="After version 1 generator 1 holds other weights"):
+        await PolicyGradientLoop(context, FakeTrainer()).run()
+    assert sink.values(m.VERIFIED_ENGINES) == {1: 1.0}
+    assert sink.values(m.MISMATCHED_ENGINES) == {1: 1.0}
+
+
+async def test_a_failing_call_names_the_generator_and_the_cause_behind_it(tmp_path: Path) -> None:
+    class Wrapped(Exception):
+        cause = ValueError("no space left in shared memory")
+
+    class Full(FakeGenerator):
+        async def publish(self, version: int, weights: Any) -> str:
+            raise Wrapped("remote traceback")
+
+    context, _ = loop_context(grpo_config(), [Full(alternating)], tmp_path)
+    with pytest.raises(RunFailed, match="Generator 0 died: no space left") as caught:
+        await PolicyGradientLoop(context, FakeTrainer()).run()
+    assert caught.value.details == "remote traceback"
+
+
+async def test_a_stop_during_the_first_evaluation_ends_the_run_at_once(tmp_path: Path) -> None:
+    class Endless(FakeGenerator):
+        async def submit(self, requests: Any) -> None:
+            context.stop.set()
+
+    context, sink = loop_context(grpo_config(), [Endless(alternating)], tmp_path)
+    trainer = FakeTrainer()
+    assert await PolicyGradientLoop(context, trainer).run() == "stopped"
+    assert trainer.saved == [str(tmp_path / "final")]
+    assert sink.values(m.HELDOUT_SUCCESS) == {}
 
 
 async def test_the_learning_rate_follows_its_schedule(tmp_path: Path) -> None:
