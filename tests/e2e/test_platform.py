@@ -64,7 +64,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     home = tmp_path_factory.mktemp("platform") / "home"
     without_building(home)
     with up(home) as (_, said):
-        yield Platform(home, said)
+        found = Platform(home, said)
+        with found.api:
+            yield found
 
 
 @pytest.mark.browser
