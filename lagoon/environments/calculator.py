@@ -20,7 +20,7 @@ class Calculator(EnvironmentConfig):
 
     name: Literal["calculator"] = "calculator"
 
-    num_operations: int = Field(3, ge=1, le=8)
+    num_operations: int = Field(4, ge=1, le=8)
     """Operations in the expression: the number of tool calls a solution needs."""
     max_operand: int = Field(9, ge=2, le=99)
     """Largest number in the expression."""
@@ -30,7 +30,7 @@ class Calculator(EnvironmentConfig):
     """Spread of the waiting time's logarithm: the weight of its tail."""
     instruction: str = ""
     """System message that explains the task; the tiny model was taught without one."""
-    max_turns: int = Field(5, ge=1, le=64)
+    max_turns: int = Field(6, ge=1, le=64)
     """Model turns after which an episode is cut; a solution takes one more than the operations."""
     max_tokens_per_turn: int = Field(12, ge=1, le=256)
     """Sampled tokens after which a turn is cut."""

@@ -20,7 +20,7 @@ class Sudoku4(EnvironmentConfig):
 
     name: Literal["sudoku4"] = "sudoku4"
 
-    num_blanks: int = Field(6, ge=1, le=12)
+    num_blanks: int = Field(4, ge=1, le=12)
     """Empty cells of a puzzle: the horizon of an episode."""
     instruction: str = ""
     """System message that explains the task; the tiny model was taught without one."""

@@ -174,12 +174,10 @@ def num_tasks(config: Sudoku4, split: Split) -> None:
 
 
 def demonstrate(config: Sudoku4, split: Split, index: int) -> list[Message]:
-    """Fill the blanks in an order drawn at random."""
+    """Fill the blanks in reading order."""
     board = task(config, split, index)
-    solved = solution(board)
-    blanks = [cell for cell in range(16) if board[cell] == 0]
-    Random(f"sudoku4 order {split} {index}").shuffle(blanks)
     messages = [Message("user", drawn(board))]
-    for cell in blanks:
-        messages += [Message("assistant", f"{LETTERS[cell]}{solved[cell]}"), Message("tool", "ok")]
+    for cell, digit in enumerate(solution(board)):
+        if not board[cell]:
+            messages += [Message("assistant", f"{LETTERS[cell]}{digit}"), Message("tool", "ok")]
     return messages[:-1]

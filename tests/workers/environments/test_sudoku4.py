@@ -120,7 +120,7 @@ async def test_every_demonstration_succeeds_when_played(split: Split) -> None:
             heard += [turn, *observation.messages]
         assert heard == messages
         assert observation.success
-        assert len([message for message in messages if message.role == "assistant"]) == 6
+        assert len([message for message in messages if message.role == "assistant"]) == CONFIG.num_blanks
 
 
 async def test_the_last_turn_ends_the_episode() -> None:
@@ -129,5 +129,5 @@ async def test_the_last_turn_ends_the_episode() -> None:
 
 
 def test_too_few_turns_for_the_blanks_are_refused() -> None:
-    with pytest.raises(ValidationError, match="num_blanks 6"):
-        Sudoku4(num_blanks=6, max_turns=5)
+    with pytest.raises(ValidationError, match="num_blanks 4"):
+        Sudoku4(num_blanks=4, max_turns=3)
