@@ -5,6 +5,8 @@ output) or sampled, so the key-value cache has no holes::
 
     row 0   prompt prompt prompt sample sample tool   tool   sample ...
     row 1   prompt prompt sample sample sample sample tool   tool   ...
+
+What is given to all rows is fed at once, and rows whose episode is over leave the batch.
 """
 
 from collections.abc import Sequence
@@ -59,20 +61,23 @@ def play(
 ) -> list[Episode]:
     """Play every environment to its end, or to ``max_length`` tokens. Waits are not supported."""
     episodes = [_opened(chat, environment) for environment in environments]
-    given = min(len(episode.token_ids) for episode in episodes)
-    tokens = torch.tensor([episode.token_ids[:given] for episode in episodes])
-    cache = None
-    for position in range(given, max_length):
+    rows, cache, fed = episodes, None, 0
+    while rows:
+        known = min(len(episode.token_ids) for episode in rows)
+        tokens = torch.tensor([episode.token_ids[fed:known] for episode in rows])
         output = model(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache = output.past_key_values
+        cache, fed = output.past_key_values, known
         sampled, logprobs = _sample(output.logits[:, -1], temperature, random)
-        for row, episode in enumerate(episodes):
-            if not episode.done and len(episode.token_ids) == position:
+        for row, episode in enumerate(rows):
+            if len(episode.token_ids) == known:
                 episode.take(sampled[row], logprobs[row])
                 _advance(chat, config, episode)
-        if all(episode.done for episode in episodes):
+        playing = [at for at, episode in enumerate(rows) if not episode.done]
+        if known + 1 >= max_length or not playing:
             break
-        tokens = torch.tensor([[_token_at(episode, position)] for episode in episodes])
+        if len(playing) < len(rows):
+            cache.batch_select_indices(torch.tensor(playing))
+            rows = [rows[at] for at in playing]
     return episodes
 
 
@@ -93,11 +98,6 @@ def _advance(chat: Chat, config: EnvironmentConfig, episode: Episode) -> None:
     if not episode.done:
         episode.give(chat.observe(episode.turn, observation.messages))
         episode.turn = []
-
-
-def _token_at(episode: Episode, position: int) -> int:
-    """The token to feed; anything will do once the episode is over."""
-    return episode.token_ids[position] if position < len(episode.token_ids) else 0
 
 
 def _sample(

@@ -62,32 +62,32 @@ class Schedule:
         return warm * 0.5 * (1 + math.cos(math.pi * step / self.num_steps))
 
 
-def calculator_lessons() -> tuple[Lesson, ...]:
-    """Expressions of one to four operations."""
-    return tuple(
-        Lesson(Calculator(num_operations=count, max_turns=count + 1)) for count in (1, 2, 3, 4)
+def all_lessons() -> tuple[Lesson, ...]:
+    """Both environments, equally often, at every difficulty up to the default and a bit beyond.
+
+    Most demonstrations are of easier tasks than the defaults; all of them are correct.
+    """
+    operations, blanks = range(1, 5), range(1, 7)
+    return (
+        *(Lesson(Calculator(num_operations=n), 1 / len(operations)) for n in operations),
+        *(Lesson(Sudoku4(num_blanks=n), 1 / len(blanks)) for n in blanks),
     )
-
-
-def sudoku_lessons() -> tuple[Lesson, ...]:
-    """Puzzles of one to eight blanks."""
-    return tuple(Lesson(Sudoku4(num_blanks=count), 0.5) for count in range(1, 9))
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Everything that decides the tiny model's weights, besides the code."""
 
-    seed: int = 0
+    seed: int = 1
+    """Chosen for its level. On 256 held-out tasks, greedy / sampled success was: with seed 1,
+    0.39 / 0.23 on the calculator and 0.39 / 0.20 on sudoku4; with seed 0, 0.53 / 0.38 and
+    0.39 / 0.19. The calculator's level depends on the seed."""
     hidden_size: int = 128
     num_layers: int = 4
     num_heads: int = 4
     intermediate_size: int = 384
-    initializer_range: float = 0.06
-    """Far above the usual 0.02: at this width, learning starts several times sooner."""
-    lessons: tuple[Lesson, ...] = field(
-        default_factory=lambda: calculator_lessons() + sudoku_lessons()
-    )
+    initializer_range: float = 0.03
+    lessons: tuple[Lesson, ...] = field(default_factory=all_lessons)
     schedule: Schedule = field(default_factory=lambda: Schedule(num_steps=400, batch_size=32))
     num_threads: int = 1
     """Sums depend on it in their last bits, so it is part of the recipe."""

@@ -120,7 +120,8 @@ async def test_every_demonstration_succeeds_when_played(split: Split) -> None:
             heard += [turn, *observation.messages]
         assert heard == messages
         assert observation.success
-        assert len([message for message in messages if message.role == "assistant"]) == CONFIG.num_blanks
+        moves = [message for message in messages if message.role == "assistant"]
+        assert len(moves) == CONFIG.num_blanks
 
 
 async def test_the_last_turn_ends_the_episode() -> None:
