@@ -6,21 +6,39 @@ from pathlib import Path
 
 import pytest
 import ray
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lagoon.environments.calculator import Calculator
+from workers.chat import Chat
 from workers.models.recipes import Lesson, Recipe, Schedule
-from workers.models.tiny import build_tiny
+from workers.models.tiny import build_tiny, level
+
+EASIEST = Calculator(num_operations=1, max_turns=2, mean_wait_seconds=0)
+KNOWN_ENOUGH = 0.2
+"""Share of sampled episodes that succeed: enough for a reward to learn from, far from all."""
 
 
 @pytest.fixture(scope="session")
 def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder whose policy knows the easiest tasks, some of the time."""
-    folder = tmp_path_factory.mktemp("policy")
-    lessons = (Lesson(Calculator(num_operations=1, max_turns=2)),)
-    schedule = Schedule(num_steps=50, batch_size=16)
-    recipe = replace(Recipe(), lessons=lessons, schedule=schedule, num_eval_tasks=8)
-    build_tiny(recipe, folder, progress=lambda line: None)
-    return folder
+    """A model folder whose policy knows the easiest tasks, some of the time.
+
+    Success comes within few steps of teaching, and at which ones depends on the recipe: the
+    shortest teaching that reaches it is taken.
+    """
+    for num_steps in range(40, 160, 4):
+        folder = tmp_path_factory.mktemp("policy")
+        recipe = replace(
+            Recipe(),
+            lessons=(Lesson(EASIEST),),
+            schedule=Schedule(num_steps=num_steps, batch_size=16),
+            num_eval_tasks=8,
+        )
+        build_tiny(recipe, folder, progress=lambda line: None)
+        model = AutoModelForCausalLM.from_pretrained(folder)
+        chat = Chat(AutoTokenizer.from_pretrained(folder))
+        if level(model, chat, EASIEST, 64)["sampled"] >= KNOWN_ENOUGH:
+            return folder
+    raise AssertionError("no teaching reached the easiest tasks")
 
 
 @pytest.fixture
