@@ -77,7 +77,7 @@ def test_a_run_launched_in_the_browser_learns_before_ones_eyes(
     config = small_grpo(
         policy_folder,
         method={"name": "grpo", "num_prompts": 8, "group_size": 8},
-        budget={"max_steps": 30},
+        budget={"max_steps": 48},
         environment={
             "name": "calculator",
             "num_operations": 1,
@@ -102,8 +102,9 @@ def test_a_run_launched_in_the_browser_learns_before_ones_eyes(
             "finished", timeout=RUN_TIMEOUT_MS
         )
         curve = reward_curve(page)
-    assert len(curve) == 30
-    assert sum(curve[-6:]) / 6 > sum(curve[:6]) / 6 + 0.1
+    assert len(curve) == 48
+    # Means of 768 episodes each: chance alone moves their difference by about 0.025.
+    assert sum(curve[-12:]) / 12 > sum(curve[:12]) / 12 + 0.05
 
 
 def reward_curve(page: Page) -> list[float]:
