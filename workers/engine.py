@@ -113,7 +113,7 @@ class VLLMEngine:
             # One answer comes; leaving the loop before it ends would send an abort after it.
             async for output in self._engine.generate(prompt, params, str(next(self._numbers))):
                 answer = output
-        except Exception:
+        except Exception:  # whatever it was: a dead engine process is the better explanation
             self.check()
             raise
         if answer is None:
