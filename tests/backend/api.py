@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import uvicorn
 from argon2 import PasswordHasher
 from fastapi import FastAPI
 
@@ -137,6 +139,20 @@ async def running_api(database_url: str, home: Path, **settings: Any) -> AsyncIt
         yield api
     finally:
         await api.close()
+
+
+@asynccontextmanager
+async def served(app: FastAPI) -> AsyncIterator[str]:
+    """The URL at which ``app`` is served, on a port of its own, without its periodic task."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_config=None, ws="none"))
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)  # the server's own flag is what is waited for
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
 
 
 def config(**changes: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from backend.database import upgrade
 from backend.models import Base
-from tests.backend.api import Api, running_api
+from tests.backend.api import Api, running_api, served
 
 
 @pytest.fixture(scope="session")
@@ -56,3 +56,10 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     """The API on an empty database."""
     async with running_api(database_url, tmp_path / "home") as running:
         yield running
+
+
+@pytest.fixture
+async def url(api: Api) -> AsyncIterator[str]:
+    """Where the API is served, on a port of its own."""
+    async with served(api.app) as address:
+        yield address

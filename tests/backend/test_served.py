@@ -5,33 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
-import pytest
-import uvicorn
 
 from lagoon.events import LogLogged, Point, RunEnded, StatusLogged, StepLogged
 from lagoon.metrics import LOSS
 from tests.backend.api import Api, make_run, read_run, send
 from workers.platform import ClusterSeen, JobSeen, Platform
 from workers.sink import PlatformSink
-
-
-@pytest.fixture
-async def url(api: Api) -> AsyncIterator[str]:
-    """Where the API is served, on a port of its own."""
-    server = uvicorn.Server(
-        uvicorn.Config(api.app, port=0, lifespan="off", log_config=None, ws="none")
-    )
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)  # the server's own flag is what is waited for
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    await serving
 
 
 async def test_the_workers_client_and_the_sink_speak_this_api(

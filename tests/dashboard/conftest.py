@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import pytest
 from streamlit.components.v2.component_manager import BidiComponentManager
 
-from tests.backend.conftest import api, database_url, postgres_url
+from tests.backend.conftest import api, database_url, postgres_url, url
 
 __all__ = [
     "api",
     "database_url",
     "main_module_as_it_was",
     "postgres_url",
+    "url",
     "without_component_search",
 ]
 

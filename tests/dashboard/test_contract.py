@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from dashboard.client import Api, ApiProblem, NotFound, NotSignedIn
 from dashboard.watch import RunWatch
@@ -24,21 +22,6 @@ from tests.backend.api import Api as RealApi
 from tests.dashboard import canned
 from tests.dashboard.fake_api import FakeApi
 from tests.dashboard.pages import open_page_on, text
-
-
-@pytest.fixture
-async def url(api: RealApi) -> AsyncIterator[str]:
-    """Where the real API is served."""
-    server = uvicorn.Server(
-        uvicorn.Config(api.app, port=0, lifespan="off", log_config=None, ws="none")
-    )
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)  # the server's own flag is what is waited for
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    await serving
 
 
 def history() -> list[dict[str, Any]]:
