@@ -163,7 +163,6 @@ class TrajectoryRecord(TypedDict):
     first_version: int | None
     completed_version: int
     truncated: bool
-    error: str | None
     seconds: float | str
     turns: list[TurnRecord]
 
@@ -213,7 +212,6 @@ class MetricRecord(TypedDict):
     name: str
     unit: str
     description: str
-    reduction: str
     kind: str
     panel: str
 

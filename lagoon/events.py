@@ -112,7 +112,6 @@ class TrajectoryLogged(_Event):
     first_version: int | None
     completed_version: int
     truncated: bool
-    error: str | None
     seconds: float
     turns: tuple[TurnLogged, ...]
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Reduction = Literal["mean", "sum", "max", "last"]
-
 CATALOGUE: dict[str, "Metric"] = {}
 """Every declared metric by name."""
 
@@ -25,7 +23,6 @@ class Metric:
     name: str
     unit: str
     description: str
-    reduction: Reduction = "mean"
     kind: Literal["scalar", "histogram"] = "scalar"
 
     def __post_init__(self) -> None:
@@ -52,20 +49,17 @@ ZERO_VARIANCE_GROUPS = Metric(
     "reward/zero_variance_groups",
     "groups",
     "Groups whose rewards were all equal: trained, without signal.",
-    "sum",
 )
 
-HELDOUT_SUCCESS = Metric(
-    "heldout/success", "share", "Greedy success on the fixed held-out tasks.", "last"
-)
+HELDOUT_SUCCESS = Metric("heldout/success", "share", "Greedy success on the fixed held-out tasks.")
 HELDOUT_LOW = Metric(
-    "heldout/success_low", "share", "Lower end of the 95 % Wilson interval of success.", "last"
+    "heldout/success_low", "share", "Lower end of the 95 % Wilson interval of success."
 )
 HELDOUT_HIGH = Metric(
-    "heldout/success_high", "share", "Upper end of the 95 % Wilson interval of success.", "last"
+    "heldout/success_high", "share", "Upper end of the 95 % Wilson interval of success."
 )
-HELDOUT_TASKS = Metric("heldout/tasks", "tasks", "Held-out tasks that were evaluated.", "last")
-HELDOUT_REWARD = Metric("heldout/reward", "reward", "Mean reward on the held-out tasks.", "last")
+HELDOUT_TASKS = Metric("heldout/tasks", "tasks", "Held-out tasks that were evaluated.")
+HELDOUT_REWARD = Metric("heldout/reward", "reward", "Mean reward on the held-out tasks.")
 
 STALENESS_GENERATION = Metric(
     "staleness/generation",
@@ -83,7 +77,7 @@ STALENESS_TOTAL = Metric(
     "Trained version minus behavior version, mean over trained tokens: generation + waiting.",
 )
 STALENESS_WORST = Metric(
-    "staleness/worst", "policy versions", "Largest token staleness in the step.", "max"
+    "staleness/worst", "policy versions", "Largest token staleness in the step."
 )
 STALENESS_COVERAGE = Metric(
     "staleness/coverage_ratio", "share", "Trained tokens whose policy version is known."
@@ -92,45 +86,39 @@ GENERATION_HISTOGRAM = Metric(
     "staleness/generation_tokens",
     "policy versions",
     "Trained tokens by completion version minus behavior version.",
-    "sum",
     "histogram",
 )
 WAITING_HISTOGRAM = Metric(
     "staleness/waiting_tokens",
     "policy versions",
     "Trained tokens by trained version minus completion version.",
-    "sum",
     "histogram",
 )
 TOTAL_HISTOGRAM = Metric(
     "staleness/total_tokens",
     "policy versions",
     "Trained tokens by trained version minus behavior version.",
-    "sum",
     "histogram",
 )
 WORST_HISTOGRAM = Metric(
     "staleness/worst_trajectories",
     "policy versions",
     "Trajectories by the staleness of their oldest token.",
-    "sum",
     "histogram",
 )
 
-POOL_GENERATING = Metric("pool/generating", "prompts", "Prompts being rolled out.", "last")
-POOL_READY = Metric("pool/ready", "prompts", "Finished groups waiting to be trained on.", "last")
-POOL_RESERVED = Metric("pool/reserved", "prompts", "Groups drawn for the current update.", "last")
-POOL_TARGET = Metric("pool/target", "prompts", "Groups the method aims to hold ready.", "last")
+POOL_GENERATING = Metric("pool/generating", "prompts", "Prompts being rolled out.")
+POOL_READY = Metric("pool/ready", "prompts", "Finished groups waiting to be trained on.")
+POOL_RESERVED = Metric("pool/reserved", "prompts", "Groups drawn for the current update.")
+POOL_TARGET = Metric("pool/target", "prompts", "Groups the method aims to hold ready.")
 
-LEDGER_ISSUED = Metric("ledger/issued", "prompts", "Prompts issued so far.", "last")
-LEDGER_TRAINED = Metric("ledger/trained", "prompts", "Prompts trained on so far.", "last")
-LEDGER_DROPPED = Metric(
-    "ledger/dropped", "prompts", "Prompts dropped so far; label: reason.", "last"
-)
+LEDGER_ISSUED = Metric("ledger/issued", "prompts", "Prompts issued so far.")
+LEDGER_TRAINED = Metric("ledger/trained", "prompts", "Prompts trained on so far.")
+LEDGER_DROPPED = Metric("ledger/dropped", "prompts", "Prompts dropped so far; label: reason.")
 
 LOSS = Metric("trainer/loss", "loss", "The method's loss over the batch.")
 GRAD_NORM = Metric("trainer/grad_norm", "norm", "Gradient norm before clipping.")
-LEARNING_RATE = Metric("trainer/learning_rate", "1/step", "Learning rate of this step.", "last")
+LEARNING_RATE = Metric("trainer/learning_rate", "1/step", "Learning rate of this step.")
 ENTROPY = Metric("trainer/entropy", "nats", "Mean negative log-probability of the trained tokens.")
 CLIPPED = Metric(
     "trainer/clipped_ratio", "share", "Trained tokens whose importance ratio was clipped."
@@ -152,10 +140,7 @@ RESPONSE_TOKENS = Metric("rollout/response_tokens", "tokens", "Mean sampled toke
 TRUNCATED = Metric(
     "rollout/truncated_ratio", "share", "Trajectories cut by a length or turn limit."
 )
-TOOL_ERRORS = Metric("rollout/tool_errors", "calls", "Failed tool calls in the step.", "sum")
-FAILED_TRAJECTORIES = Metric(
-    "rollout/failed", "trajectories", "Trajectories that ended with an error.", "sum"
-)
+TOOL_ERRORS = Metric("rollout/tool_errors", "calls", "Failed tool calls in the step.")
 
 STEP_SECONDS = Metric("time/step_seconds", "s", "Wall-clock of the whole step.")
 GENERATE_SECONDS = Metric("time/generate_seconds", "s", "Wall-clock the trainer waited for data.")
@@ -165,31 +150,26 @@ EVALUATION_SECONDS = Metric("time/evaluation_seconds", "s", "Wall-clock of a hel
 TOKENS_PER_SECOND = Metric(
     "throughput/tokens_per_second", "tokens/s", "Sampled tokens per second of the step."
 )
-TOTAL_TOKENS = Metric("progress/tokens", "tokens", "Tokens sampled for training so far.", "last")
-TOTAL_SAMPLES = Metric(
-    "progress/trajectories", "trajectories", "Trajectories trained on so far.", "last"
-)
+TOTAL_TOKENS = Metric("progress/tokens", "tokens", "Tokens sampled for training so far.")
+TOTAL_SAMPLES = Metric("progress/trajectories", "trajectories", "Trajectories trained on so far.")
 
 VERIFIED_ENGINES = Metric(
-    "sync/verified_engines", "generators", "Generators that proved the published weights.", "last"
+    "sync/verified_engines", "generators", "Generators that proved the published weights."
 )
 MISMATCHED_ENGINES = Metric(
-    "sync/mismatched_engines", "generators", "Generators holding something else.", "last"
+    "sync/mismatched_engines", "generators", "Generators holding something else."
 )
 
-SIGMA = Metric("es/sigma", "weight units", "Perturbation scale of the generation.", "last")
-ALPHA = Metric("es/alpha", "weight units", "Step size of the generation.", "last")
+SIGMA = Metric("es/sigma", "weight units", "Perturbation scale of the generation.")
+ALPHA = Metric("es/alpha", "weight units", "Step size of the generation.")
 FITNESS = Metric(
     "es/fitness", "fitness", "Fitness over the population; label stat: mean, min, max, std."
 )
-UPDATE_NORM = Metric("es/update_norm", "norm", "Euclidean norm of the update.", "last")
+UPDATE_NORM = Metric("es/update_norm", "norm", "Euclidean norm of the update.")
 UPDATE_NORM_LAW = Metric(
     "es/update_norm_law",
     "norm",
     "Norm expected from alpha * sqrt(parameters / population).",
-    "last",
 )
-DRIFT_NORM = Metric(
-    "es/drift_norm", "norm", "Distance of the weights from where they began.", "last"
-)
-EVALUATIONS = Metric("es/evaluations", "episodes", "Episodes run by the population so far.", "last")
+DRIFT_NORM = Metric("es/drift_norm", "norm", "Distance of the weights from where they began.")
+EVALUATIONS = Metric("es/evaluations", "episodes", "Episodes run by the population so far.")

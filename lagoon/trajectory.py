@@ -40,7 +40,6 @@ class Trajectory:
     success: bool
     turns: tuple[Turn, ...] = ()
     truncated: bool = False
-    error: str | None = None
     started_at: float = 0.0
     finished_at: float = 0.0
     info: dict[str, float] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend import queue
+from lagoon import metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("lagoon", "backend", "dashboard", "workers", "cli", "benchmarks")
@@ -114,3 +115,15 @@ def test_nothing_committed_names_this_machine_or_a_registry():
         text = (ROOT / name).read_text()
         assert "index-url" not in text, name
         assert "find-links" not in text, name
+
+
+def test_every_metric_of_the_core_has_a_producer():
+    names = {name for name, value in vars(metrics).items() if isinstance(value, metrics.Metric)}
+    producers = [*sources("workers"), *(p for p in sources("lagoon") if p.stem != "metrics")]
+    used = {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for path in producers
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute | ast.Name)
+    }
+    assert names - used == set()

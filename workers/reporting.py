@@ -165,7 +165,6 @@ def _readable(trajectory: Trajectory, step: int, at: float) -> TrajectoryLogged:
         first_version=min(known, default=None),
         completed_version=trajectory.completed_version,
         truncated=trajectory.truncated,
-        error=trajectory.error,
         seconds=trajectory.finished_at - trajectory.started_at,
         turns=tuple(
             TurnLogged(

@@ -29,7 +29,6 @@ class MetricOut(BaseModel):
     name: str
     unit: str
     description: str
-    reduction: str
     kind: str
     panel: str
 

@@ -38,7 +38,6 @@ def store_trajectories(
                 first_version=event.first_version,
                 completed_version=event.completed_version,
                 truncated=event.truncated,
-                error=_optional(event.error),
                 seconds=event.seconds,
                 turns=[_turn(turn) for turn in event.turns],
             )

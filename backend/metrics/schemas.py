@@ -99,6 +99,5 @@ class TrajectoryOut(BaseModel):
     first_version: int | None
     completed_version: int
     truncated: bool
-    error: str | None
     seconds: ExactFloat
     turns: list[TurnOut]

@@ -31,6 +31,5 @@ class TrajectoryRecord(Base):
     first_version: Mapped[int | None]
     completed_version: Mapped[int]
     truncated: Mapped[bool]
-    error: Mapped[str | None]
     seconds: Mapped[float] = mapped_column(Double)
     turns: Mapped[list[Any]] = mapped_column(JSON)

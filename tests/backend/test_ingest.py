@@ -38,7 +38,6 @@ def trajectory(name: str = "t1", **changes: Any) -> dict[str, Any]:
         "first_version": 0,
         "completed_version": 1,
         "truncated": False,
-        "error": None,
         "seconds": 0.5,
         "turns": [
             {"role": "user", "text": "2+3"},

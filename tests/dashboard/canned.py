@@ -327,7 +327,6 @@ def trajectory(index: int, *, split: str = "train", success: bool = True) -> Jso
         "first_version": 63 - index // 8,
         "completed_version": 64 - index // 8,
         "truncated": not success,
-        "error": None,
         "seconds": 0.74,
         "turns": [
             {"role": "system", "text": "Use the calculator: write one call at a time, then the "
@@ -399,7 +398,7 @@ def catalogue() -> Json:
         ],
         "metrics": [
             {"name": m.name, "unit": m.unit, "description": m.description,
-             "reduction": m.reduction, "kind": m.kind, "panel": m.panel}
+             "kind": m.kind, "panel": m.panel}
             for m in CATALOGUE.values()
         ],
         "models": [

@@ -61,8 +61,6 @@ def card(trajectory: records.TrajectoryRecord) -> str:
     ]
     if trajectory["truncated"]:
         chips.append(markup.chip("cut by a limit", "warn"))
-    if trajectory["error"]:
-        chips.append(markup.chip(trajectory["error"], "bad"))
     about = (
         f"step {trajectory['step']} · {plural(trajectory['num_tokens'], 'token')} · "
         f"{duration(to_float(trajectory['seconds']))} · {_versions(trajectory)}"
