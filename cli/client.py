@@ -76,9 +76,9 @@ class Api:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self._send("POST", path, json=body, headers=headers)
 
-    def delete(self, path: str) -> None:
-        """Delete what is at ``path``."""
-        self._send("DELETE", path)
+    def delete(self, path: str) -> Any:
+        """Delete what is at ``path``; the answer, if there is one."""
+        return self._send("DELETE", path)
 
     def pages(self, path: str, limit: int | None = None, **params: Any) -> Iterator[dict[str, Any]]:
         """The items of a list, page after page, up to ``limit``."""

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.attempt_folders import remove_attempts
 from cli.client import Api, connect
 from cli.export import exported
 from cli.home import find_home
@@ -167,14 +166,18 @@ def delete(
     home: HomeOption = None,
 ) -> None:
     """Delete a run that has ended, with all it recorded and its weights in the home folder."""
-    folder = find_home(home)
-    with connect(folder, context.obj) as api:
+    with connect(find_home(home), context.obj) as api:
         run = api.get(f"/runs/{run_id}")
         if not yes:
             typer.confirm(f"Delete {run['name']} ({run_id}) and all it recorded?", abort=True)
-        api.delete(f"/runs/{run_id}")
-    freed = remove_attempts(folder, run)
+        deleted = api.delete(f"/runs/{run_id}")
+    freed = deleted["freed_bytes"]
     say(f"Deleted {run['name']} ({run_id}); {freed:,} bytes on disk are free again.")
+    if deleted["left_behind"]:
+        left = "; ".join(deleted["left_behind"])
+        raise Refusal(
+            f"Files stayed behind that could not be removed: {left}. Remove them by hand."
+        )
 
 
 def wait_for_end(api: Api, run_id: str, *, quiet: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 
 from backend.accounts.access import Person
-from backend.dependencies import Now, SessionOf
+from backend.dependencies import ContextOf, Now, SessionOf
 from backend.errors import NotFound, Problem
 from backend.experiments import repository
 from backend.experiments.schemas import (
@@ -20,8 +20,9 @@ from backend.idempotency import KeyHeader, claim_key
 from backend.ids import new_id
 from backend.models import Experiment
 from backend.paging import Limit, Page, decode_cursor, encode_cursor
+from backend.runs import files, summaries
 from backend.runs import repository as runs_repository
-from backend.runs import summaries
+from backend.runs.schemas import Deleted
 
 MAX_RUNS_SHOWN = 200
 
@@ -100,9 +101,11 @@ async def change_experiment(
     return changed
 
 
-@router.delete("/experiments/{experiment_id}", status_code=204)
-async def delete_experiment(experiment: VisibleExperiment, session: SessionOf) -> None:
-    """Delete an experiment with all its runs; refused while one of them is active."""
+@router.delete("/experiments/{experiment_id}")
+async def delete_experiment(
+    experiment: VisibleExperiment, context: ContextOf, session: SessionOf
+) -> Deleted:
+    """Delete an experiment with all its runs and their files; refused while one is active."""
     statuses = await repository.locked_runs(session, experiment.id)
     active = [run_id for run_id, status in statuses.items() if status.is_active]
     if active:
@@ -112,7 +115,10 @@ async def delete_experiment(experiment: VisibleExperiment, session: SessionOf) -
             f"The experiment has active runs ({', '.join(active)}). Nothing was deleted; stop them "
             "first.",
         )
-    for run_id in statuses:
-        await runs_repository.remove(session, run_id)
-    await repository.remove(session, experiment.id)
-    await session.commit()
+    attempts = await runs_repository.attempt_ids(session, list(statuses))
+    async with files.set_aside(context.settings.home, attempts) as folders:
+        for run_id in statuses:
+            await runs_repository.remove(session, run_id)
+        await repository.remove(session, experiment.id)
+        await session.commit()
+    return Deleted.model_validate(await files.removed(folders), from_attributes=True)

@@ -7,18 +7,19 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 
 from backend.accounts.access import Person
-from backend.dependencies import Now, SessionOf
+from backend.dependencies import ContextOf, Now, SessionOf
 from backend.errors import NotFound, Problem
 from backend.experiments import repository as experiments_repository
 from backend.idempotency import KeyHeader, claim_key
 from backend.ids import new_id
 from backend.paging import Limit, Page, decode_cursor, encode_cursor
-from backend.runs import repository, summaries
+from backend.runs import files, repository, summaries
 from backend.runs.access import ReadableRun, WritableRun
 from backend.runs.configs import validated
 from backend.runs.creation import add_run
 from backend.runs.schemas import (
     ConfigBody,
+    Deleted,
     LogLineOut,
     LogPage,
     NewRun,
@@ -142,15 +143,18 @@ async def stop_run(run: WritableRun, person: Person, session: SessionOf, now: No
     return stopped
 
 
-@router.delete("/runs/{run_id}", status_code=204)
-async def delete_run(run: WritableRun, session: SessionOf) -> None:
-    """Delete a run with all its data; refused while it is active."""
+@router.delete("/runs/{run_id}")
+async def delete_run(run: WritableRun, context: ContextOf, session: SessionOf) -> Deleted:
+    """Delete a run with all its data and files; refused while it is active."""
     if RunStatus(run.status).is_active:
         raise Problem(
             409, "run-active", f"The run is {run.status}. Nothing was deleted; stop it first."
         )
-    await repository.remove(session, run.id)
-    await session.commit()
+    attempts = await repository.attempt_ids(session, [run.id])
+    async with files.set_aside(context.settings.home, attempts) as folders:
+        await repository.remove(session, run.id)
+        await session.commit()
+    return Deleted.model_validate(await files.removed(folders), from_attributes=True)
 
 
 @router.get("/runs/{run_id}/events")

@@ -75,6 +75,12 @@ async def attempts(session: AsyncSession, run_id: str) -> Sequence[Attempt]:
     return (await session.scalars(statement)).all()
 
 
+async def attempt_ids(session: AsyncSession, run_ids: Sequence[str]) -> Sequence[str]:
+    """The ids of all attempts at the runs."""
+    statement = select(Attempt.id).where(Attempt.run_id.in_(run_ids)).order_by(Attempt.id)
+    return (await session.scalars(statement)).all()
+
+
 async def newest_attempt(session: AsyncSession, run_id: str) -> Attempt:
     """The attempt that counts. Read it under the run's lock to change it."""
     statement = select(Attempt).where(Attempt.run_id == run_id)

@@ -103,6 +103,14 @@ class RunDetail(RunSummary):
     checkpoints: list[CheckpointOut]
 
 
+class Deleted(BaseModel):
+    """What a deletion did to the files in the home folder."""
+
+    freed_bytes: int
+    left_behind: list[str]
+    """Folders that nothing refers to any more and that could not be removed, with the reason."""
+
+
 class RunEventOut(BaseModel):
     """One entry of a run's history."""
 

@@ -113,7 +113,7 @@ def test_stop_and_delete(tmp_path, capsys):
         {
             "POST /runs/r1/stop": httpx.Response(202, json=run(status="stopping")),
             "GET /runs/r1": run(status="stopped"),
-            "DELETE /runs/r1": httpx.Response(204),
+            "DELETE /runs/r1": {"freed_bytes": 0, "left_behind": []},
         }
     )
     assert lagoon(api, tmp_path, "runs", "stop", "r1", "--wait") == 0
@@ -122,24 +122,22 @@ def test_stop_and_delete(tmp_path, capsys):
     assert api.requests[-1].method == "DELETE"
 
 
-def test_deleting_a_run_frees_what_its_attempts_left_on_disk(tmp_path, capsys):
-    attempts = signed_in_home(tmp_path).root / "attempts"
-    for name, text in (("r1-a1", "spool"), ("r1-a2", "weights"), ("r10-a1", "another run's")):
-        (attempts / name / "checkpoints").mkdir(parents=True)
-        (attempts / name / "checkpoints" / "file").write_text(text)
-    ended = run(status="stopped", attempts=[{"number": 1}, {"number": 2}])
-    api = FakeApi({"GET /runs/r1": ended, "DELETE /runs/r1": httpx.Response(204)})
+def test_deleting_a_run_says_what_it_freed_and_what_stayed_behind(tmp_path, capsys):
+    answers = [
+        {"freed_bytes": 12345, "left_behind": []},
+        {"freed_bytes": 0, "left_behind": ["/home/x/r1-a1 (Permission denied)"]},
+    ]
+    api = FakeApi({"GET /runs/r1": run(status="stopped"), "DELETE /runs/r1": answers})
     assert lagoon(api, tmp_path, "runs", "delete", "r1", "--yes") == 0
-    assert "12 bytes on disk are free again" in capsys.readouterr().out
-    assert [folder.name for folder in attempts.iterdir()] == ["r10-a1"]
+    assert "12,345 bytes on disk are free again" in capsys.readouterr().out
+    assert lagoon(api, tmp_path, "runs", "delete", "r1", "--yes") == 1
+    assert "/home/x/r1-a1 (Permission denied)" in capsys.readouterr().err
 
 
-def test_a_run_that_may_not_be_deleted_keeps_its_files(tmp_path):
-    attempt = signed_in_home(tmp_path).root / "attempts" / "r1-a1"
-    attempt.mkdir(parents=True)
+def test_a_run_that_may_not_be_deleted_is_refused_in_words(tmp_path, capsys):
     api = FakeApi({"GET /runs/r1": run(), "DELETE /runs/r1": problem(409, "The run is running.")})
     assert lagoon(api, tmp_path, "runs", "delete", "r1", "--yes") == 1
-    assert attempt.is_dir()
+    assert "The run is running." in capsys.readouterr().err
 
 
 def test_logs_follow_until_the_run_has_ended(tmp_path, capsys):
