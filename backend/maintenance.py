@@ -4,7 +4,7 @@
 
     every half second, in every API process:
         try to take the lease (an advisory lock of one transaction) ── taken? skip this turn
-            conclude, schedule, remind ──▶ commit ──▶ send what is due ──▶ commit
+            conclude, schedule, remind, sweep ──▶ commit ──▶ send what is due ──▶ commit
 
 Each turn takes its lease anew, so that a process that dies leaves nothing behind.
 """
@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
+from backend.accounts import throttle
 from backend.accounts.bootstrap import ensure_admin
 from backend.context import Context
 from backend.outbox import remind, send_due
@@ -43,6 +44,7 @@ async def turn(context: Context) -> bool:
         await conclude_unsubmitted(session, now)
         await schedule(session, now)
         await remind(session, now)
+        await throttle.sweep(session, now)
         await session.commit()
     async with context.database.session() as session:
         await send_due(session, context.queue, context.clock())

@@ -17,7 +17,7 @@ from backend.accounts.access import (
     origin_of,
     person,
 )
-from backend.accounts.passwords import hashed, verified_user
+from backend.accounts.passwords import Checked, hashed
 from backend.accounts.schemas import (
     ApiKeyOut,
     Credentials,
@@ -41,11 +41,15 @@ router = APIRouter(tags=["accounts"])
 
 @router.post("/session")
 async def sign_in(
-    body: Credentials, response: Response, context: ContextOf, session: SessionOf, now: Now
+    body: Credentials,
+    check: Checked,
+    response: Response,
+    context: ContextOf,
+    session: SessionOf,
+    now: Now,
 ) -> SignedIn:
     """Sign in with a password: a cookie for browsers, the same token for everyone else."""
-    password = body.password.get_secret_value()
-    user = await verified_user(session, context.passwords, body.username, password)
+    user = await check(body)
     token = await repository.add_sign_in(session, user.id, now)
     await session.commit()
     _set_cookie(response, token, context.settings)
@@ -55,6 +59,7 @@ async def sign_in(
 @router.post("/session/tickets")
 async def create_ticket(
     request: Request,
+    check: Checked,
     context: ContextOf,
     session: SessionOf,
     now: Now,
@@ -64,8 +69,7 @@ async def create_ticket(
     if body is None:
         user_id = person(await authenticated(request, context, session, now)).id
     else:
-        password = body.password.get_secret_value()
-        user_id = (await verified_user(session, context.passwords, body.username, password)).id
+        user_id = (await check(body)).id
     ticket = await repository.add_ticket(session, user_id, now)
     await session.commit()
     return TicketOut(ticket=str(ticket))

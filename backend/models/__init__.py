@@ -1,6 +1,6 @@
 """Every table."""
 
-from backend.models.account import ApiKey, SignIn, Ticket, User
+from backend.models.account import ApiKey, SignIn, SignInAllowance, Ticket, User
 from backend.models.base import Base
 from backend.models.experiment import Experiment
 from backend.models.metric import MetricLatest, MetricSeries, histograms, metric_points
@@ -24,6 +24,7 @@ __all__ = [
     "Run",
     "RunEvent",
     "SignIn",
+    "SignInAllowance",
     "Ticket",
     "TrajectoryRecord",
     "User",

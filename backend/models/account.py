@@ -46,6 +46,15 @@ class Ticket(Base):
     expires_at: Mapped[datetime]
 
 
+class SignInAllowance(Base):
+    """Whose password is being tried, or from where, and when that is forgotten."""
+
+    __tablename__ = "sign_in_allowances"
+
+    subject: Mapped[str] = mapped_column(primary_key=True)
+    whole_at: Mapped[datetime]
+
+
 class ApiKey(Base):
     """A named credential for scripts and the CLI."""
 

@@ -77,11 +77,15 @@ class Api:
         self.context: Context = self.app.state.context
         self._batch_numbers: dict[str, itertools.count[int]] = {}
 
-    def client(self, token: str | None = None, **headers: str) -> httpx.AsyncClient:
+    def client(
+        self, token: str | None = None, address: str = "127.0.0.1", **headers: str
+    ) -> httpx.AsyncClient:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         return httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.app, raise_app_exceptions=False),
+            transport=httpx.ASGITransport(
+                self.app, raise_app_exceptions=False, client=(address, 1)
+            ),
             base_url="http://api.test/api/v1",
             headers=headers,
         )
