@@ -36,6 +36,7 @@ from lagoon.events import HeartbeatLogged, RunEnded
 from workers import cluster
 from workers.environments import num_tasks
 from workers.generators import GeneratorHandle, Generators, RunFailed
+from workers.heldout import heldout_indices
 from workers.loops.context import LoopContext, Outcome, Progress, unless_stopped
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
@@ -91,21 +92,26 @@ async def train(config: RunConfig, surroundings: Surroundings) -> Outcome:
     progress = Progress()
     heartbeat = asyncio.ensure_future(_heartbeat(surroundings.sink, progress))
     try:
-        actors = await unless_stopped(surroundings.stop, _start(config, surroundings))
-        if actors is None:
+        started = await unless_stopped(surroundings.stop, _start(config, surroundings))
+        if started is None:
             return "stopped"
-        return await _loop(config, surroundings, progress, *actors).run()
+        return await _loop(config, surroundings, progress, *started).run()
     finally:
         heartbeat.cancel()
 
 
 async def _start(
     config: RunConfig, surroundings: Surroundings
-) -> tuple[list[cluster.RemoteGenerator], cluster.RemoteTrainer | None]:
-    """The run's actors, with their models loaded."""
+) -> tuple[list[int], list[cluster.RemoteGenerator], cluster.RemoteTrainer | None]:
+    """The run's held-out tasks, and its actors with their models loaded."""
     reporter = Reporter(surroundings.sink, time.time)
-    reporter.status("starting", f"Preparing the model {config.model.path!r}.")
     _check_capacity(config)
+    reporter.status("starting", "Choosing held-out tasks.")
+    environment = config.environment
+    heldout = await heldout_indices(
+        environment, config.evaluation.num_tasks, num_tasks(environment, "heldout")
+    )
+    reporter.status("starting", f"Preparing the model {config.model.path!r}.")
     try:
         folder = await asyncio.to_thread(
             model_folder, config.model.path, surroundings.home, logger.info
@@ -116,13 +122,14 @@ async def _start(
     generators = cluster.start_generators(config, folder)
     trainer = cluster.start_trainer(config, folder)
     await cluster.all_ready(generators, trainer)
-    return generators, trainer
+    return heldout, generators, trainer
 
 
 def _loop(
     config: RunConfig,
     surroundings: Surroundings,
     progress: Progress,
+    heldout: Sequence[int],
     generators: Sequence[GeneratorHandle],
     trainer: TrainerHandle | None,
 ) -> EvolutionLoop | PolicyGradientLoop:
@@ -136,7 +143,7 @@ def _loop(
         clock=time.time,
         stopwatch=time.monotonic,
         num_train_tasks=num_tasks(config.environment, "train"),
-        num_heldout_tasks=num_tasks(config.environment, "heldout"),
+        heldout=heldout,
         checkpoints=surroundings.checkpoints,
     )
     if trainer is None:

@@ -153,7 +153,7 @@ def loop_context(
         clock=ticks,
         stopwatch=ticks,
         num_train_tasks=None,
-        num_heldout_tasks=None,
+        heldout=range(config.evaluation.num_tasks),
         checkpoints=folder,
     )
     return context, sink

@@ -45,7 +45,8 @@ class LoopContext:
     stopwatch: Callable[[], float]
     """Monotonic seconds, for durations."""
     num_train_tasks: int | None
-    num_heldout_tasks: int | None
+    heldout: Sequence[int]
+    """Indices of the held-out tasks that every evaluation plays."""
     checkpoints: Path
     """Folder that checkpoints are written to."""
 
@@ -75,10 +76,9 @@ class LoopContext:
         A stop request ends the evaluation: nothing is reported then.
         """
         started = self.stopwatch()
-        available = self.num_heldout_tasks or self.config.evaluation.num_tasks
         requests = [
             EpisodeRequest(f"heldout/{version}/{index}", f"heldout/{index}", "heldout", index, 0.0)
-            for index in range(min(self.config.evaluation.num_tasks, available))
+            for index in self.heldout
         ]
         played = await unless_stopped(self.stop, self.generators.spread(requests))
         if played is not None:
