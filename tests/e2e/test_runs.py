@@ -65,3 +65,14 @@ def test_a_model_folder_without_a_tokenizer_fails_with_one_sentence(
     assert "tokenizer" in ran.ended["reason"]
     assert "\n" not in ran.ended["reason"]
     assert any("tokenizer" in line for e in ran.events if e["type"] == "log" for line in e["lines"])
+
+
+def test_too_few_held_out_tasks_fail_before_any_engine_starts(
+    policy_folder: Path, tmp_path: Path
+) -> None:
+    evaluation = {"num_tasks": 256, "every_steps": 10}
+    ran = Ran(small_grpo(policy_folder, evaluation=evaluation), tmp_path)
+    assert (ran.status, ran.ended["outcome"]) == (1, "failed")
+    assert "asks for 256 held-out tasks" in ran.ended["reason"]
+    assert "\n" not in ran.ended["reason"]
+    assert not any(event["type"] == "step" for event in ran.events)
