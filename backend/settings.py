@@ -11,6 +11,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from lagoon.homes import session_cookie
+
 
 def _postgres_url(value: SecretStr) -> SecretStr:
     try:
@@ -40,7 +42,8 @@ class Settings(BaseSettings):
     )
 
     home: Path = Path("home")
-    """Folder for credentials and everything else that is kept on disk."""
+    """Folder for credentials and everything else that is kept on disk. The name of the session
+    cookie follows from it, so the dashboard must be given the same one."""
     database_url: Annotated[SecretStr, AfterValidator(_postgres_url)]
     """Postgres, as postgresql+psycopg://user:password@host/database."""
     broker_url: SecretStr
@@ -67,6 +70,11 @@ class Settings(BaseSettings):
     def service_token_path(self) -> Path:
         """The file that holds the workers' credential."""
         return self.service_token_file or self.credentials_dir / "service-token"
+
+    @property
+    def session_cookie(self) -> str:
+        """The cookie that signs a browser in."""
+        return session_cookie(self.home)
 
     @property
     def has_secure_cookies(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import secrets
 import stat
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.output import Refusal
+from lagoon.homes import home_key
 
 DEFAULT_HOME = Path("~/.lagoon")
 
@@ -25,7 +25,7 @@ class Home:
     @property
     def key(self) -> str:
         """Eight hexadecimal digits that stand for the path, where names must be short."""
-        return hashlib.sha256(str(self.root).encode()).hexdigest()[:8]
+        return home_key(self.root)
 
     @property
     def credentials(self) -> Path:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-COOKIE = "lagoon_session"
 CATALOGUE_SECONDS = 60.0
 """How long schema, catalogue and presets are reused within one browser session."""
 
@@ -60,7 +59,7 @@ connection = st.cache_resource(max_entries=1, show_spinner=False)(open_connectio
 
 def current_api(settings: Settings) -> Api:
     """The API with this browser session's token; the same object until the token changes."""
-    token = st.context.cookies.get(COOKIE)
+    token = st.context.cookies.get(settings.session_cookie)
     held = st.session_state.get("_api")
     if held is None or held[0] != token:
         held = (token, Api(connection(settings.api_url), token))

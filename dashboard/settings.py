@@ -1,12 +1,14 @@
-"""Where the dashboard finds the API, from the environment."""
+"""Where the dashboard finds the API and what its cookie is called, from the environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lagoon.homes import session_cookie
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The three addresses the dashboard knows. All without a trailing slash."""
+    """The three addresses the dashboard knows, all without a trailing slash, and the cookie."""
 
     api_url: str
     """The API as this process reaches it."""
@@ -14,10 +16,14 @@ class Settings:
     """The API as the viewer's browser reaches it: sign-in goes there for its cookie."""
     dashboard_url: str
     """The dashboard as the browser reaches it: where sign-in comes back to."""
+    session_cookie: str
+    """The cookie that the API signs a browser in with. It follows from the home folder, which must
+    be written as the API has it."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
-        """Read ``LAGOON_API_URL``, ``LAGOON_PUBLIC_API_URL`` and ``LAGOON_DASHBOARD_URL``."""
+        """Read ``LAGOON_API_URL``, ``LAGOON_PUBLIC_API_URL``, ``LAGOON_DASHBOARD_URL`` and
+        ``LAGOON_HOME``; their defaults are those of the API."""
         api_url = environment.get("LAGOON_API_URL", "http://127.0.0.1:8000").rstrip("/")
         return cls(
             api_url=api_url,
@@ -25,4 +31,5 @@ class Settings:
             dashboard_url=environment.get("LAGOON_DASHBOARD_URL", "http://127.0.0.1:8501").rstrip(
                 "/"
             ),
+            session_cookie=session_cookie(environment.get("LAGOON_HOME", "home")),
         )

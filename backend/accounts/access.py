@@ -22,7 +22,6 @@ from backend.models import ApiKey, Attempt, SignIn, User
 from backend.settings import Settings
 from backend.tokens import Token, parse
 
-COOKIE = "lagoon_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 USED_RESOLUTION = timedelta(minutes=1)
 
@@ -104,7 +103,7 @@ def _token(request: Request, settings: Settings) -> Token | None:
     scheme, _, value = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return parse(value)
-    cookie = request.cookies.get(COOKIE)
+    cookie = request.cookies.get(settings.session_cookie)
     if cookie is None:
         return None
     if request.method not in SAFE_METHODS:

@@ -9,7 +9,6 @@ from fastapi.responses import RedirectResponse
 
 from backend.accounts import repository
 from backend.accounts.access import (
-    COOKIE,
     Admin,
     Caller,
     Person,
@@ -97,13 +96,14 @@ async def use_ticket(
 
 
 @router.delete("/session", status_code=204)
-async def sign_out(principal: Caller, session: SessionOf) -> Response:
+async def sign_out(principal: Caller, context: ContextOf, session: SessionOf) -> Response:
     """End the session that the request came with."""
     if principal.sign_in_id is not None:
         await repository.remove_sign_in(session, principal.sign_in_id)
         await session.commit()
     response = Response(status_code=204)
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
+    cookie = context.settings.session_cookie
+    response.delete_cookie(cookie, path="/", httponly=True, samesite="lax")
     return response
 
 
@@ -163,7 +163,7 @@ def _user_out(user: User) -> UserOut:
 
 def _set_cookie(response: Response, token: Token, settings: Settings) -> None:
     response.set_cookie(
-        COOKIE,
+        settings.session_cookie,
         str(token),
         max_age=repository.SESSION_DAYS * 24 * 3600,
         path="/",

@@ -17,7 +17,7 @@ async def test_signing_in_sets_a_cookie_that_scripts_cannot_read(api: Api) -> No
         answer = await browser.post("/session", json={"username": "ada", "password": PASSWORD})
         assert answer.status_code == 200
         cookie = answer.headers["set-cookie"]
-        assert cookie.startswith("lagoon_session=lgn_")
+        assert cookie.startswith(f"{api.settings.session_cookie}=lgn_")
         assert "HttpOnly" in cookie
         assert "samesite=lax" in cookie.lower()
         assert "Path=/" in cookie
@@ -108,8 +108,12 @@ async def test_a_ticket_leads_to_the_dashboard_and_to_no_other_site(api: Api) ->
 async def test_a_cookie_does_not_let_another_sites_page_change_anything(api: Api) -> None:
     ada = await api.user()
     token = ada.headers["authorization"].removeprefix("Bearer ")
-    foreign = api.client(cookie=f"lagoon_session={token}", origin="https://evil.example")
-    ours = api.client(cookie=f"lagoon_session={token}", origin=api.settings.dashboard_url)
+    foreign = api.client(
+        cookie=f"{api.settings.session_cookie}={token}", origin="https://evil.example"
+    )
+    ours = api.client(
+        cookie=f"{api.settings.session_cookie}={token}", origin=api.settings.dashboard_url
+    )
     body = {"title": "an experiment"}
     assert (await foreign.post("/experiments", json=body)).status_code == 403
     assert (await ours.post("/experiments", json=body)).status_code == 201

@@ -16,6 +16,7 @@ import pytest
 
 from cli.home import Home
 from cli.processes import wait_until
+from lagoon.homes import session_cookie
 from workers.models.recipes import fingerprint
 
 LAGOON = [sys.executable, "-m", "cli.main"]
@@ -83,7 +84,7 @@ def test_up_serves_signs_in_and_leaves_nothing_behind(tmp_path):
         with httpx.Client(follow_redirects=True, trust_env=False) as browser:
             page = browser.get(link)
             assert page.is_success
-            assert "lagoon_session" in browser.cookies
+            assert session_cookie(home) in browser.cookies
             page = browser.get(link)
             assert "signin=expired" in str(page.url)
 

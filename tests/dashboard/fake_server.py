@@ -5,12 +5,17 @@ Options: ``--port``, ``--dashboard-url``, ``--stale`` (spread staleness), ``--em
 """
 
 import argparse
+import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
+from dashboard.settings import Settings
 from tests.dashboard.fake_api import TOKEN, FakeApi
+
+COOKIE = Settings.from_environment(os.environ).session_cookie
+"""What a dashboard that was started from here looks for."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -47,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
     def _sign_in(self, target: str) -> None:
         self.api.is_signed_in = True
         self.send_response(303)
-        self.send_header("Set-Cookie", f"lagoon_session={TOKEN}; HttpOnly; SameSite=Lax; Path=/")
+        self.send_header("Set-Cookie", f"{COOKIE}={TOKEN}; HttpOnly; SameSite=Lax; Path=/")
         self.send_header("Location", target)
         self.send_header("Content-Length", "0")
         self.end_headers()

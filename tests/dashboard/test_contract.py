@@ -48,7 +48,7 @@ async def test_a_runs_whole_life_reads_as_the_dashboard_expects(api: RealApi, ur
     with httpx.Client(base_url=url) as http:
         ticket = await asyncio.to_thread(Api(http).sign_in_ticket, "ada", PASSWORD)
         answer = await asyncio.to_thread(http.get, "/api/v1/signin", params={"ticket": ticket})
-        viewer = Api(http, answer.cookies["lagoon_session"])
+        viewer = Api(http, answer.cookies[api.settings.session_cookie])
         made = await asyncio.to_thread(_create_twice, viewer)
         await api.turn()
         driver = await api.driver(f"{made['id']}-a1")

@@ -1,3 +1,6 @@
+import pytest
+
+from backend.settings import Settings as ApiSettings
 from dashboard import serve
 from dashboard.settings import Settings
 from dashboard.views.sign_in import return_url, ticket_url
@@ -28,12 +31,33 @@ def test_addresses_given_to_the_process_are_the_ones_it_reads() -> None:
         public_api_url="https://api.example",
     )
     read = Settings.from_environment(given)
-    assert read == Settings("http://api:8000", "https://api.example", "https://lagoon.example")
+    assert read.api_url == "http://api:8000"
+    assert read.public_api_url == "https://api.example"
+    assert read.dashboard_url == "https://lagoon.example"
 
 
 def test_the_browser_reaches_the_api_where_the_dashboard_does_unless_told() -> None:
     read = Settings.from_environment({"LAGOON_API_URL": "http://127.0.0.1:9"})
     assert read.public_api_url == "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("given", [{}, {"LAGOON_HOME": "/srv/lagoon/"}, {"LAGOON_HOME": "here"}])
+def test_the_dashboard_reads_the_cookie_that_the_api_sets(
+    given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LAGOON_HOME", raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    api = ApiSettings(database_url="postgresql://db/lagoon", broker_url="redis://broker")  # type: ignore[arg-type]  # strings are parsed
+    assert Settings.from_environment(given).session_cookie == api.session_cookie
+
+
+def test_two_homes_on_one_host_have_cookies_of_two_names() -> None:
+    names = {
+        Settings.from_environment({"LAGOON_HOME": home}).session_cookie
+        for home in ("/srv/one", "/srv/two")
+    }
+    assert len(names) == 2
 
 
 def test_sign_in_comes_back_to_the_page_that_was_asked_for() -> None:
