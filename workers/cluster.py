@@ -7,7 +7,9 @@ Actors belong to the driver: when it ends, they end.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import socket
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +24,7 @@ from workers.generators import RunFailed, UpdateReport, failure
 from workers.rollout import EpisodeFailure, EpisodeRequest
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 START_SECONDS = 1800.0
 """How long an actor may take to find its place and load its model."""
@@ -30,15 +33,24 @@ ACTOR_CONCURRENCY = 64
 """Calls a generator serves at once: one long poll, and submissions beside it."""
 
 
-class RemoteGenerator:
-    """A generator in a Ray actor."""
+class RemoteActor:
+    """What generators and the trainer have in common as Ray actors."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
     async def ready(self) -> None:
-        """Wait until its engine has loaded the model."""
+        """Wait until it has loaded the model."""
         await self._actor.ready.remote()
+
+    async def place(self) -> str:
+        """The host and the Ray node that it runs on."""
+        found: str = await self._actor.__ray_call__.remote(_own_place)
+        return found
+
+
+class RemoteGenerator(RemoteActor):
+    """A generator in a Ray actor."""
 
     async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
         """Start episodes."""
@@ -72,15 +84,8 @@ class RemoteGenerator:
         await self._actor.save.remote(folder)
 
 
-class RemoteTrainer:
+class RemoteTrainer(RemoteActor):
     """The trainer in a Ray actor."""
-
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
-
-    async def ready(self) -> None:
-        """Wait until the model is loaded."""
-        await self._actor.ready.remote()
 
     async def step(
         self, samples: Sequence[TrainingSample], learning_rate: float
@@ -99,6 +104,11 @@ class RemoteTrainer:
     async def save(self, folder: str) -> None:
         """Write the weights as a model folder."""
         await _from_trainer(self._actor.save.remote(folder))
+
+
+def _own_place(_actor: object) -> str:
+    """Where the process runs that this is called in."""
+    return f"host {socket.gethostname()}, Ray node {ray.get_runtime_context().get_node_id()[:12]}"
 
 
 async def _from_trainer(answer: Awaitable[T]) -> T:
@@ -153,7 +163,7 @@ def start_trainer(config: RunConfig, model_folder: Path) -> RemoteTrainer | None
 async def all_ready(generators: Sequence[RemoteGenerator], trainer: RemoteTrainer | None) -> None:
     """Wait until every actor has loaded its model; raises ``RunFailed`` naming the one that
     could not."""
-    named: list[tuple[str, RemoteGenerator | RemoteTrainer]] = [
+    named: list[tuple[str, RemoteActor]] = [
         (f"Generator {index}", generator) for index, generator in enumerate(generators)
     ]
     if trainer is not None:
@@ -161,9 +171,10 @@ async def all_ready(generators: Sequence[RemoteGenerator], trainer: RemoteTraine
     await asyncio.gather(*(_ready(name, actor) for name, actor in named))
 
 
-async def _ready(name: str, actor: RemoteGenerator | RemoteTrainer) -> None:
+async def _ready(name: str, actor: RemoteActor) -> None:
     try:
         await asyncio.wait_for(actor.ready(), START_SECONDS)
+        logger.info("%s is ready on %s.", name, await actor.place())
     except ray.exceptions.RayError as error:
         raise failure(f"{name} could not start", error) from error
     except TimeoutError as error:

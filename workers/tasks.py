@@ -71,7 +71,8 @@ def submit_attempt(attempt_id: str, platform: Platform, ray: RayJobs, home: Path
             return
         credential = write_credential(home, attempt_id, token)
         try:
-            ray.submit(job, entrypoint(attempt_id, api_url, credential), driver_environment(home))
+            command = entrypoint(attempt_id, api_url, credential)
+            ray.submit(job, command, driver_environment(home, attempt_id))
         except SubmitRefused as error:
             reason = f"Ray refused the job: {error}"
             platform.report_submit_failed(attempt_id, reason, traceback.format_exc())
@@ -110,10 +111,13 @@ def write_credential(home: Path, attempt_id: str, token: str) -> Path:
     return path
 
 
-def driver_environment(home: Path) -> dict[str, str]:
-    """The variables that a driver and its actors get on top of the node's own."""
+def driver_environment(home: Path, attempt_id: str) -> dict[str, str]:
+    """The variables that a driver and its actors get on top of the node's own.
+
+    ``LAGOON_ATTEMPT`` is read by nobody: it tells which attempt a process on a node belongs to.
+    """
     handed_on = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
-    return {**handed_on, "LAGOON_HOME": str(home)}
+    return {**handed_on, "LAGOON_HOME": str(home), "LAGOON_ATTEMPT": attempt_id}
 
 
 def open_platform(settings: Settings) -> Platform:

@@ -1,5 +1,7 @@
 """The same driver on a Ray cluster of two nodes, one generator on each."""
 
+import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,28 +10,64 @@ import ray
 from ray.cluster_utils import Cluster
 
 from lagoon import metrics as m
-from tests.e2e.runs import Ran, small_es
+from lagoon.config import RunConfig
+from tests.e2e.runs import Ran, small_es, small_grpo
+from workers import cluster
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.usefixtures("no_ray_left")]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+TWO_GENERATORS = {"num_generators": 2, "kv_cache_gib": 0.25}
 
 
-@pytest.fixture
-def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", autouse=True)
+def two_nodes() -> Iterator[None]:
     """Two Ray nodes of one CPU each on this machine: a second generator fits only on the other."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    cluster.add_node(num_cpus=1)
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    yield cluster
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    nodes.add_node(num_cpus=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", nodes.address)
+        yield
     ray.shutdown()
-    cluster.shutdown()
+    nodes.shutdown()
 
 
-def test_generators_on_two_nodes_hold_the_same_weights_after_every_update(
-    two_nodes: Cluster, policy_folder: Path, tmp_path: Path
-) -> None:
-    ran = Ran(
-        small_es(policy_folder, rollout={"num_generators": 2, "kv_cache_gib": 0.25}), tmp_path
-    )
+@pytest.fixture(autouse=True)
+def places_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The run's log says where its actors are, as it does on the platform."""
+    caplog.set_level(logging.INFO, logger=cluster.__name__)
+
+
+def ran_on_both_nodes(config: RunConfig, output: Path) -> Ran:
+    """A run of two generators that reported two different nodes and held equal weights."""
+    ran = Ran(config, output)
     assert (ran.status, ran.ended["outcome"]) == (0, "finished"), ran.ended
+    lines = "\n".join(line for event in ran.events for line in event.get("lines", ()))
+    nodes = dict(re.findall(r"Generator (\d) is ready on .*Ray node (\w+)\.", lines))
+    assert set(nodes) == {"0", "1"}
+    assert nodes["0"] != nodes["1"]
     assert set(ran.values(m.VERIFIED_ENGINES).values()) == {2.0}
     assert set(ran.values(m.MISMATCHED_ENGINES).values()) == {0.0}
+    return ran
+
+
+def test_es_generators_on_two_nodes_hold_the_same_weights_after_every_update(
+    policy_folder: Path, tmp_path: Path
+) -> None:
+    ran_on_both_nodes(small_es(policy_folder, rollout=TWO_GENERATORS), tmp_path)
+
+
+def test_grpo_publishes_to_both_nodes_and_stays_on_policy(
+    policy_folder: Path, tmp_path: Path
+) -> None:
+    config = small_grpo(
+        policy_folder,
+        rollout=TWO_GENERATORS,
+        budget={"max_steps": 2},
+        # The nodes have no CPU left beside the generators, on which Ray would place it.
+        trainer={"learning_rate": 5e-4, "cpus": 0},
+    )
+    ran = ran_on_both_nodes(config, tmp_path)
+    assert set(ran.values(m.VERIFIED_ENGINES)) == {1, 2}
+    # Step 2 trained on what both engines sampled with the weights that were published to them.
+    assert all(value < 1e-5 for value in ran.values(m.MISMATCH).values())
+    assert all(set(counts) == {"0"} for counts in ran.histograms(m.TOTAL_HISTOGRAM).values())

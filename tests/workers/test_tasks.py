@@ -270,11 +270,12 @@ def test_the_name_of_a_job_follows_from_its_attempt():
     assert submission_id(ATTEMPT) == JOB
 
 
-def test_a_driver_gets_the_home_folder_and_no_secret(tmp_path, monkeypatch):
+def test_a_driver_gets_the_home_folder_its_attempts_name_and_no_secret(tmp_path, monkeypatch):
     monkeypatch.setenv("LAGOON_BROKER_URL", "redis://:secret@h")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    environment = driver_environment(tmp_path)
+    environment = driver_environment(tmp_path, ATTEMPT)
     assert environment["LAGOON_HOME"] == str(tmp_path)
+    assert environment["LAGOON_ATTEMPT"] == ATTEMPT
     assert environment["HF_HUB_OFFLINE"] == "1"
     assert "LAGOON_BROKER_URL" not in environment
 
