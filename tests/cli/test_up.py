@@ -29,7 +29,12 @@ def lagoon(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def processes_of(home: Path) -> dict[int, str]:
     """Every process on the machine that carries this home folder, and its command line."""
-    wanted = f"LAGOON_HOME={home}".encode()
+    return processes_with(f"LAGOON_HOME={home}")
+
+
+def processes_with(variable: str) -> dict[int, str]:
+    """Every process whose environment has this NAME=VALUE, and its command line."""
+    wanted = variable.encode()
     found = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         folder = Path("/proc") / name

@@ -1,62 +1,24 @@
 """The whole platform, as its user meets it: a run started in the browser learns before one's eyes,
 one from the command line and one through the API finish, and failures say their cause."""
 
-import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 import yaml
 from playwright.sync_api import Page, expect
 
 from cli.processes import wait_until
-from lagoon.config import RunConfig
-from lagoon.status import RunStatus
-from tests.cli.test_up import lagoon, up, without_building
+from tests.cli.test_up import up, without_building
 from tests.dashboard import browser
+from tests.e2e.platform import Platform
 from tests.e2e.runs import small_es, small_grpo
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 RUN_TIMEOUT_MS = 240_000
-
-
-class Platform:
-    """A platform that is up, and the ways to it."""
-
-    def __init__(self, home: Path, said: list[str]) -> None:
-        self.home = home
-        self.link = next(word for line in said for word in line.split() if "ticket=" in word)
-        credentials = json.loads((home / "credentials" / "cli.json").read_text())
-        self.dashboard_url = credentials["dashboard_url"]
-        self.api = httpx.Client(
-            base_url=credentials["api_url"] + "/api/v1",
-            headers={"authorization": f"Bearer {credentials['token']}"},
-            timeout=30,
-        )
-
-    def run_from_the_command_line(self, config: RunConfig, name: str) -> dict[str, Any]:
-        """Create a run, wait for its end, and show it."""
-        file = self.home / f"{name}.yaml"
-        file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-        created = lagoon(self.home, "runs", "create", str(file), "--name", name, "--wait", "--json")
-        assert created.stdout, created.stderr
-        shown = lagoon(self.home, "runs", "show", json.loads(created.stdout)["id"], "--json")
-        found: dict[str, Any] = json.loads(shown.stdout)
-        return found
-
-    def ended(self, run_id: str) -> dict[str, Any]:
-        """The run, once it has ended."""
-        found: dict[str, Any] = {}
-
-        def has_ended() -> bool:
-            found.update(self.api.get(f"/runs/{run_id}").json())
-            return RunStatus(found["status"]).is_terminal
-
-        assert wait_until(has_ended, 120)
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +84,9 @@ def test_runs_from_the_command_line_and_through_the_api_finish(
     shown = platform.run_from_the_command_line(small_es(policy_folder), "from the command line")
     assert shown["status"] == "finished"
     assert shown["last_heldout_success"] is not None
-    config = small_grpo(policy_folder, budget={"max_steps": 1}).model_dump(mode="json")
-    created = platform.api.post("/runs", json={"name": "through the API", "config": config})
-    assert created.status_code == 201, created.text
-    assert platform.ended(created.json()["id"])["status"] == "finished"
+    config = small_grpo(policy_folder, budget={"max_steps": 1})
+    run_id = platform.create(config, "through the API")
+    assert platform.ended(run_id)["status"] == "finished"
 
 
 def test_a_model_folder_without_a_tokenizer_says_so_on_its_page(
@@ -134,8 +95,52 @@ def test_a_model_folder_without_a_tokenizer_says_so_on_its_page(
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((policy_folder / name).read_bytes())
     shown = platform.run_from_the_command_line(small_grpo(tmp_path), "no tokenizer")
-    assert shown["status"] == "failed"
-    assert "tokenizer" in shown["reason"]
-    assert "\n" not in shown["reason"]
-    log = platform.api.get(f"/runs/{shown['id']}/log").json()["items"]
-    assert any("Traceback" in item["line"] for item in log)
+    assert "tokenizer" in failure_of(platform, shown["id"])
+
+
+def test_an_environment_that_raises_in_mid_run_is_named_with_its_traceback(
+    platform: Platform, policy_folder: Path
+) -> None:
+    """No hook is needed: a dataset of one question leaves the other split without any task, which
+    only its environment can find out. The question is a held-out one here, so that the run gets
+    through its first evaluation and fails in training."""
+    pytest.importorskip("reasoning_gym", reason="reasoning-gym needs a C compiler to install")
+    one_question = {"size": 1, "seed": 1}
+    dataset = {"name": "reasoning_gym", "dataset": "chain_sum", "dataset_options": one_question}
+    config = small_grpo(
+        policy_folder,
+        environment=dataset,
+        # Few episodes: each draws ten thousand tasks before it gives up.
+        method={"name": "grpo", "num_prompts": 1, "group_size": 2},
+        evaluation={"num_tasks": 1},
+    )
+    run_id = platform.create(config, "no task")
+    reason = failure_of(platform, run_id)
+    assert reason.startswith("The environment raised an error: NoSuchTask: no train task")
+    assert "NoSuchTask" in platform.log(run_id)
+    assert platform.run(run_id)["first_heldout_success"] is not None
+
+
+def test_a_generator_that_is_killed_in_mid_run_is_named_and_nothing_of_the_run_stays(
+    platform: Platform, policy_folder: Path
+) -> None:
+    config = small_grpo(policy_folder, budget={"max_steps": 1000})
+    run_id = platform.create(config, "a generator dies")
+    assert wait_until(lambda: (platform.run(run_id)["step"] or 0) >= 1, 120)
+    working = platform.processes_of_run(run_id)
+    assert any("EngineCore" in title for title in working.values()), working
+    [generator] = [pid for pid, title in working.items() if "GeneratorActor" in title]
+    os.kill(generator, signal.SIGKILL)
+    assert failure_of(platform, run_id).startswith("Generator 0 died: ")
+
+
+def failure_of(platform: Platform, run_id: str) -> str:
+    """The one sentence by which a run failed. Its log must hold the traceback, and none of its
+    processes may be left."""
+    run = platform.ended(run_id)
+    assert run["status"] == "failed"
+    assert "\n" not in run["reason"]
+    assert "Traceback (most recent call last)" in platform.log(run_id)
+    assert wait_until(lambda: not platform.processes_of_run(run_id), 30)
+    reason: str = run["reason"]
+    return reason
