@@ -58,6 +58,10 @@ def test_no_accelerator_library_is_loaded_by(process, code):
     assert not loaded(code) & set(HEAVY), process
 
 
+def test_the_driver_leaves_torch_to_its_actors():
+    assert not loaded("import workers.driver") & {"torch", "vllm", "transformers"}
+
+
 def test_the_command_starts_without_database_and_dashboard_packages():
     assert not loaded("import cli.main") & {"sqlalchemy", "streamlit", "celery", "redis", "psycopg"}
 

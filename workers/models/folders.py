@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -16,10 +15,9 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from lagoon.models import MODELS, known_model
 from workers.models.recipes import SMOLLM2, TINY, MissingWeights, Recipe, fingerprint
-from workers.models.smollm2 import build_smollm2
-from workers.models.teaching import Progress
-from workers.models.tiny import build_tiny
 
+Progress = Callable[[str], None]
+"""Takes a line that says how far a build is."""
 Builder = Callable[[Path, Progress], dict[str, Any]]
 REPORT = "build.json"
 """The file in a built model's folder that says how it was built and what it can do."""
@@ -94,11 +92,24 @@ def built_once(shelf: Path, name: str, builder: Builder, progress: Progress) -> 
 
 def _builder(name: str) -> Builder:
     if name == TINY:
-        return partial(build_tiny, Recipe())
+        return _build_tiny
     if name == SMOLLM2:
-        return build_smollm2
+        return _build_smollm2
     names = ", ".join(model.name for model in MODELS)
     raise ModelError(f"there is no built-in model {name!r}; there are {names}")
+
+
+def _build_tiny(folder: Path, progress: Progress) -> dict[str, Any]:
+    # A driver, which finds its model built as a rule, need not wait seconds for torch.
+    from workers.models.tiny import build_tiny  # noqa: PLC0415  loads torch
+
+    return build_tiny(Recipe(), folder, progress)
+
+
+def _build_smollm2(folder: Path, progress: Progress) -> dict[str, Any]:
+    from workers.models.smollm2 import build_smollm2  # noqa: PLC0415  loads torch as well
+
+    return build_smollm2(folder, progress)
 
 
 def _build_into(folder: Path, builder: Builder, progress: Progress) -> None:
