@@ -57,6 +57,11 @@ def test_secrets_are_files_that_exist_in_name_where_they_are_read():
         assert set(re.findall(r"/run/secrets/([a-z-]+)", text)) <= mounted, name
 
 
+def test_the_api_and_the_dashboard_derive_the_cookies_name_from_one_home_folder():
+    homes = {SERVICES[name]["environment"]["LAGOON_HOME"] for name in ("api", "dashboard")}
+    assert len(homes) == 1
+
+
 def test_volumes_and_dependencies_are_declared():
     for service in SERVICES.values():
         for volume in service.get("volumes") or []:

@@ -33,6 +33,20 @@ ACTOR_CONCURRENCY = 64
 """Calls a generator serves at once: one long poll, and submissions beside it."""
 
 
+class ProcessDied(RuntimeError):
+    """An actor's process is gone, without an error of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "its process was killed or crashed (is its machine out of memory?); weights that were "
+            "saved before are safe"
+        )
+
+
+FAILURES = (ray.exceptions.RayError, ProcessDied)
+"""What calling an actor raises."""
+
+
 class RemoteActor:
     """What generators and the trainer have in common as Ray actors."""
 
@@ -41,11 +55,11 @@ class RemoteActor:
 
     async def ready(self) -> None:
         """Wait until it has loaded the model."""
-        await self._actor.ready.remote()
+        await _answered(self._actor.ready.remote())
 
     async def place(self) -> str:
         """The host and the Ray node that it runs on."""
-        found: str = await self._actor.__ray_call__.remote(_own_place)
+        found: str = await _answered(self._actor.__ray_call__.remote(_own_place))
         return found
 
 
@@ -54,34 +68,34 @@ class RemoteGenerator(RemoteActor):
 
     async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
         """Start episodes."""
-        await self._actor.submit.remote(list(requests))
+        await _answered(self._actor.submit.remote(list(requests)))
 
     async def collect(self) -> list[Trajectory | EpisodeFailure]:
         """Wait for at least one finished episode and return all finished ones."""
-        finished: list[Trajectory | EpisodeFailure] = await self._actor.collect.remote()
+        finished: list[Trajectory | EpisodeFailure] = await _answered(self._actor.collect.remote())
         return finished
 
     async def publish(self, version: int, weights: Any) -> str:
         """Load published weights; returns the checksum of what arrived."""
-        checksum: str = await self._actor.publish.remote(version, weights)
+        checksum: str = await _answered(self._actor.publish.remote(version, weights))
         return checksum
 
     async def perturb(self, seed: int, sigma: float, noise: str) -> None:
         """Load the master weights plus noise."""
-        await self._actor.perturb.remote(seed, sigma, noise)
+        await _answered(self._actor.perturb.remote(seed, sigma, noise))
 
     async def update(
         self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: str
     ) -> UpdateReport:
         """Add a weighted sum of noise to the master weights and load them."""
-        report: UpdateReport = await self._actor.update.remote(
-            version, list(seeds), list(coefficients), noise
+        report: UpdateReport = await _answered(
+            self._actor.update.remote(version, list(seeds), list(coefficients), noise)
         )
         return report
 
     async def save(self, folder: str) -> None:
         """Write the master weights as a model folder."""
-        await self._actor.save.remote(folder)
+        await _answered(self._actor.save.remote(folder))
 
 
 class RemoteTrainer(RemoteActor):
@@ -111,10 +125,20 @@ def _own_place(_actor: object) -> str:
     return f"host {socket.gethostname()}, Ray node {ray.get_runtime_context().get_node_id()[:12]}"
 
 
-async def _from_trainer(answer: Awaitable[T]) -> T:
+async def _answered(answer: Awaitable[T]) -> T:
+    """An actor's answer. Raises ``ProcessDied`` in place of Ray's own error, which is a report."""
     try:
         return await answer
-    except ray.exceptions.RayError as error:
+    except ray.exceptions.ActorDiedError as error:
+        if error.actor_init_failed:  # it has an error of its own
+            raise
+        raise ProcessDied from error
+
+
+async def _from_trainer(answer: Awaitable[T]) -> T:
+    try:
+        return await _answered(answer)
+    except FAILURES as error:
         raise failure("The trainer failed", error) from error
 
 
@@ -175,7 +199,7 @@ async def _ready(name: str, actor: RemoteActor) -> None:
     try:
         await asyncio.wait_for(actor.ready(), START_SECONDS)
         logger.info("%s is ready on %s.", name, await actor.place())
-    except ray.exceptions.RayError as error:
+    except FAILURES as error:
         raise failure(f"{name} could not start", error) from error
     except TimeoutError as error:
         raise RunFailed(

@@ -131,7 +131,7 @@ def test_a_generator_that_is_killed_in_mid_run_is_named_and_nothing_of_the_run_s
     assert any("EngineCore" in title for title in working.values()), working
     [generator] = [pid for pid, title in working.items() if "GeneratorActor" in title]
     os.kill(generator, signal.SIGKILL)
-    assert failure_of(platform, run_id).startswith("Generator 0 died: ")
+    assert failure_of(platform, run_id).startswith("Generator 0 died: its process was killed")
 
 
 def failure_of(platform: Platform, run_id: str) -> str:
