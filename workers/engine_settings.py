@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from vllm import AsyncEngineArgs
 
 GIB = 2**30
+CPU_BLOCK_TOKENS = 32
+"""Tokens of a block of the key-value cache: vLLM on CPU takes multiples of 32 (smallest block)."""
 PREFILL_TOKENS = 8192
 """Prompt tokens that one engine step may take in."""
 
@@ -70,6 +72,7 @@ def engine_arguments(model_folder: Path, settings: EngineSettings) -> AsyncEngin
     from vllm.config import WeightTransferConfig  # noqa: PLC0415  likewise
     from vllm.platforms import current_platform  # noqa: PLC0415  likewise
 
+    is_cpu = current_platform.is_cpu()
     return AsyncEngineArgs(
         model=str(model_folder),
         dtype=settings.dtype,
@@ -85,10 +88,11 @@ def engine_arguments(model_folder: Path, settings: EngineSettings) -> AsyncEngin
         skip_tokenizer_init=True,
         generation_config="vllm",
         disable_log_stats=True,
+        # The default of 128 on CPU is as long as a whole small conversation, and only full blocks
+        # are found again: every turn would compute the ones before it anew.
+        block_size=CPU_BLOCK_TOKENS if is_cpu else None,
         # On a GPU vLLM schedules ahead of its own steps, which is worth more than cheap logprobs.
-        scheduler_cls="workers.engine_scheduler.LogprobScheduler"
-        if current_platform.is_cpu()
-        else None,
+        scheduler_cls="workers.engine_scheduler.LogprobScheduler" if is_cpu else None,
         weight_transfer_config=WeightTransferConfig(backend="lagoon"),
         worker_extension_cls="workers.weight_transfer.LagoonWorker",
     )

@@ -20,7 +20,7 @@ class Calculator(EnvironmentConfig):
 
     name: Literal["calculator"] = "calculator"
 
-    num_operations: int = Field(4, ge=1, le=8)
+    num_operations: int = Field(3, ge=1, le=8)
     """Operations in the expression: the number of tool calls a solution needs."""
     max_operand: int = Field(9, ge=2, le=99)
     """Largest number in the expression."""

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lagoon.environments.calculator import Calculator
 from workers.chat import Chat
-from workers.models.recipes import Lesson, Recipe, Schedule
+from workers.models.recipes import Recipe, Schedule, Stage
 from workers.models.tiny import build_tiny, level
 
 EASIEST = Calculator(num_operations=1, max_turns=2, mean_wait_seconds=0)
@@ -29,8 +29,7 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = tmp_path_factory.mktemp("policy")
         recipe = replace(
             Recipe(),
-            lessons=(Lesson(EASIEST),),
-            schedule=Schedule(num_steps=num_steps, batch_size=16),
+            schedule=Schedule((Stage(num_steps, ((EASIEST,),)),)),
             num_eval_tasks=8,
         )
         build_tiny(recipe, folder, progress=lambda line: None)

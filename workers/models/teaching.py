@@ -13,7 +13,7 @@ from workers.chat import Chat
 from workers.environments import demonstrate
 from workers.environments.base import Message
 from workers.models.muon import Muon
-from workers.models.recipes import Lesson, Schedule
+from workers.models.recipes import Schedule
 
 Progress = Callable[[str], None]
 
@@ -30,10 +30,9 @@ class Optimizer:
         self._muon = Muon(matrices)
         self._adamw = torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)
 
-    def step(self, index: int) -> None:
-        """One update with the rates of step ``index``; the gradients are used up."""
+    def step(self, share: float) -> None:
+        """One update with a share of the schedule's learning rates; the gradients are used up."""
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
-        share = self._schedule.share_at(index)
         for group in self._adamw.param_groups:
             group["lr"] = self._schedule.learning_rate * share
         self._adamw.step()
@@ -41,31 +40,24 @@ class Optimizer:
         self._muon.step(self._schedule.matrix_learning_rate * share)
 
 
-def teach(
-    model: Any,
-    chat: Chat,
-    lessons: Sequence[Lesson],
-    schedule: Schedule,
-    *,
-    seed: int,
-    progress: Progress,
-) -> float:
+def teach(model: Any, chat: Chat, schedule: Schedule, *, seed: int, progress: Progress) -> float:
     """Train ``model`` in place and return its last loss (nats a token).
 
-    A batch holds one lesson, so that its rows are about equally long. Demonstrations come from
-    the train split, each shown once.
+    A step takes demonstrations of one difficulty of each environment, so that the rows of a pass
+    are about equally long. They come from the train split, by rising index.
     """
     random = Random(f"teaching {seed}")
-    weights = [lesson.weight for lesson in lessons]
     optimizer = Optimizer(model, schedule)
     model.train()
     loss = math.nan
     for step in range(schedule.num_steps):
-        (lesson,) = random.choices(lessons, weights)
+        stage, share = schedule.at(step)
+        shown = [random.choice(difficulties) for difficulties in stage.lessons]
         indices = range(step * schedule.batch_size, (step + 1) * schedule.batch_size)
-        value = _loss(model, _batch(chat, lesson.environment, indices))
+        losses = [_loss(model, _batch(chat, environment, indices)) for environment in shown]
+        value = torch.stack(losses).mean()
         torch.autograd.backward(value)
-        optimizer.step(step)
+        optimizer.step(share)
         loss = float(value.detach())
         if (step + 1) % max(1, schedule.num_steps // 20) == 0:
             progress(f"step {step + 1} of {schedule.num_steps}, loss {loss:.3f}")

@@ -1,7 +1,7 @@
 """The tiny model: a small Qwen3 policy, taught the built-in environments by demonstrations.
 
-Its level is set by the difficulty of the tasks: the demonstrations are all correct, and most are
-of easier tasks than the environments' defaults.
+Its level is set by the difficulty of the tasks: the demonstrations are all correct, and the last
+ones are of easier tasks than the environments' defaults.
 """
 
 import time
@@ -16,6 +16,8 @@ from lagoon.environments.calculator import Calculator
 from lagoon.environments.sudoku4 import Sudoku4
 from workers.chat import Chat
 from workers.environments import make_environment
+from workers.environments.base import finished
+from workers.heldout import heldout_indices
 from workers.models.playing import play
 from workers.models.recipes import Recipe
 from workers.models.teaching import Progress, teach
@@ -41,7 +43,7 @@ def _build(recipe: Recipe, folder: Path, progress: Progress) -> dict[str, Any]:
     tokenizer = character_tokenizer()
     chat = Chat(tokenizer)
     model = untaught(recipe, tokenizer)
-    loss = teach(model, chat, recipe.lessons, recipe.schedule, seed=recipe.seed, progress=progress)
+    loss = teach(model, chat, recipe.schedule, seed=recipe.seed, progress=progress)
     taught_seconds = time.monotonic() - started
     model.eval()
     levels = {}
@@ -88,10 +90,11 @@ def untaught(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCaus
 def level(
     model: Any, chat: Chat, environment: EnvironmentConfig, num_tasks: int
 ) -> dict[str, float]:
-    """Success on the first held-out tasks, greedy and at temperature 1."""
+    """Success on the held-out tasks that a run is evaluated on, greedy and at temperature 1."""
     found: dict[str, float] = {"num_tasks": num_tasks}
+    indices = finished(heldout_indices(environment, num_tasks, available=None))
     for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
-        tasks = [make_environment(environment, "heldout", index) for index in range(num_tasks)]
+        tasks = [make_environment(environment, "heldout", index) for index in indices]
         random = torch.Generator().manual_seed(0)
         episodes = play(model, chat, environment, tasks, temperature=temperature, random=random)
         found[name] = sum(episode.success for episode in episodes) / num_tasks

@@ -2,6 +2,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,13 +11,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lagoon.environments.calculator import Calculator
 from workers.chat import Chat
 from workers.environments import demonstrate
-from workers.models.recipes import Lesson, Recipe, Schedule
+from workers.models.recipes import Recipe, Schedule, Stage
 from workers.models.teaching import spoken
 from workers.models.tiny import build_tiny
 from workers.models.tokenizer import character_tokenizer
 
 EASY = Calculator(num_operations=1, max_operand=3, max_turns=2, mean_wait_seconds=0)
-SHORT = Recipe(lessons=(Lesson(EASY),), schedule=Schedule(4, 8, warmup_steps=1), num_eval_tasks=8)
+SHORT = Recipe(schedule=Schedule((Stage(4, ((EASY,),)),), 8, warmup_steps=1), num_eval_tasks=8)
 
 
 def ignore(line: str) -> None:
@@ -78,11 +79,13 @@ def test_only_the_assistants_turns_are_taught() -> None:
 
 
 def test_lessons_lower_the_loss_far_below_that_of_guessing(tmp_path: Path) -> None:
-    lessons = (Lesson(EASY),)
-    recipe = replace(SHORT, lessons=lessons, schedule=Schedule(60, 16), num_eval_tasks=4)
     guessing = math.log(len(character_tokenizer()))
-    before = build_tiny(replace(recipe, schedule=Schedule(1, 16)), tmp_path / "a", ignore)
-    after = build_tiny(recipe, tmp_path / "b", ignore)
+
+    def taught(num_steps: int, folder: Path) -> dict[str, Any]:
+        schedule = Schedule((Stage(num_steps, ((EASY,),), last_share=0.1),))
+        return build_tiny(replace(SHORT, schedule=schedule, num_eval_tasks=4), folder, ignore)
+
+    before, after = taught(1, tmp_path / "a"), taught(60, tmp_path / "b")
     assert before["loss"] > 0.7 * guessing
     assert after["loss"] < 0.2 * guessing
 
@@ -90,11 +93,18 @@ def test_lessons_lower_the_loss_far_below_that_of_guessing(tmp_path: Path) -> No
 def test_a_changed_recipe_has_another_fingerprint() -> None:
     assert Recipe().fingerprint == Recipe().fingerprint
     assert Recipe().fingerprint != Recipe(seed=Recipe().seed + 1).fingerprint
-    assert Recipe().fingerprint != replace(Recipe(), lessons=Recipe().lessons[1:]).fingerprint
+    shorter = Schedule(Recipe().schedule.stages[:1])
+    assert Recipe().fingerprint != replace(Recipe(), schedule=shorter).fingerprint
 
 
-def test_the_schedule_warms_up_and_falls_to_nothing() -> None:
-    schedule = Schedule(100, 8, warmup_steps=10)
-    assert schedule.share_at(0) == pytest.approx(0.1)
-    assert schedule.share_at(50) == pytest.approx(0.5)
-    assert schedule.share_at(100) == pytest.approx(0.0)
+def test_the_schedule_warms_up_and_every_stage_has_its_own_shares() -> None:
+    easy, hard = ((EASY,),), ((Calculator(),),)
+    stages = (Stage(100, hard, first_share=1.0, last_share=0.5), Stage(10, easy, 0.4, 0.2))
+    schedule = Schedule(stages, warmup_steps=10)
+    assert schedule.num_steps == 110
+    assert schedule.at(0) == (stages[0], pytest.approx(0.1))
+    assert schedule.at(50) == (stages[0], pytest.approx(0.75))
+    assert schedule.at(100) == (stages[1], pytest.approx(0.4))
+    assert schedule.at(105) == (stages[1], pytest.approx(0.3))
+    with pytest.raises(IndexError):
+        schedule.at(110)

@@ -13,7 +13,7 @@ from workers.chat import Chat
 from workers.engine import VLLMEngine
 from workers.engine_settings import EngineSettings
 from workers.environments import demonstrate
-from workers.models.recipes import Lesson, Recipe, Schedule
+from workers.models.recipes import Recipe, Schedule, Stage
 from workers.models.tiny import build_tiny
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -30,8 +30,8 @@ SETTINGS = EngineSettings(
 
 
 async def test_the_engine_gives_the_logprobs_of_torch(tmp_path: Path) -> None:
-    recipe = replace(Recipe(), schedule=Schedule(8, 8), num_eval_tasks=2)
-    recipe = replace(recipe, lessons=(Lesson(Calculator(num_operations=1, max_turns=2)),))
+    lessons = ((Calculator(num_operations=1, max_turns=2),),)
+    recipe = replace(Recipe(), schedule=Schedule((Stage(8, lessons),), 8), num_eval_tasks=2)
     build_tiny(recipe, tmp_path, lambda line: None)
     chat = Chat(AutoTokenizer.from_pretrained(tmp_path))
     prompt = chat.open(demonstrate(Calculator(), "train", 0)[:1])
