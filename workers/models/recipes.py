@@ -111,6 +111,8 @@ class Recipe:
     num_threads: int = 1
     """Sums depend on it in their last bits, so it is part of the recipe."""
     num_eval_tasks: int = 256
+    num_early_tasks: int = 128
+    """Tasks that the level after each stage but the last is measured on."""
 
     @property
     def fingerprint(self) -> str:

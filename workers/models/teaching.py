@@ -40,18 +40,31 @@ class Optimizer:
         self._muon.step(self._schedule.matrix_learning_rate * share)
 
 
-def teach(model: Any, chat: Chat, schedule: Schedule, *, seed: int, progress: Progress) -> float:
+def teach(
+    model: Any,
+    chat: Chat,
+    schedule: Schedule,
+    *,
+    seed: int,
+    progress: Progress,
+    between_stages: Callable[[], None] = lambda: None,
+) -> float:
     """Train ``model`` in place and return its last loss (nats a token).
 
     A step takes demonstrations of one difficulty of each environment, so that the rows of a pass
-    are about equally long. They come from the train split, by rising index.
+    are about equally long. They come from the train split, by rising index. ``between_stages`` may
+    look at the model, which is then in evaluation mode, as it is at the end.
     """
     random = Random(f"teaching {seed}")
     optimizer = Optimizer(model, schedule)
-    model.train()
-    loss = math.nan
+    loss, last_stage = math.nan, schedule.stages[0]
     for step in range(schedule.num_steps):
         stage, share = schedule.at(step)
+        if stage is not last_stage:
+            model.eval()
+            between_stages()
+            last_stage = stage
+        model.train()
         shown = [random.choice(difficulties) for difficulties in stage.lessons]
         indices = range(step * schedule.batch_size, (step + 1) * schedule.batch_size)
         losses = [_loss(model, _batch(chat, environment, indices)) for environment in shown]
@@ -61,6 +74,7 @@ def teach(model: Any, chat: Chat, schedule: Schedule, *, seed: int, progress: Pr
         loss = float(value.detach())
         if (step + 1) % max(1, schedule.num_steps // 20) == 0:
             progress(f"step {step + 1} of {schedule.num_steps}, loss {loss:.3f}")
+    model.eval()
     return loss
 
 

@@ -23,6 +23,11 @@ from workers.models.recipes import Recipe
 from workers.models.teaching import Progress, teach
 from workers.models.tokenizer import character_tokenizer
 
+LEVELS_OF = (Calculator(mean_wait_seconds=0), Sudoku4())
+"""What the model's level is measured on: the defaults, without waits."""
+Levels = dict[str, dict[str, float]]
+"""By environment: success, greedy and sampled, and on how many tasks."""
+
 
 def build_tiny(recipe: Recipe, folder: Path, progress: Progress) -> dict[str, Any]:
     """Teach the model, measure it, and save weights and tokenizer to ``folder``.
@@ -43,12 +48,18 @@ def _build(recipe: Recipe, folder: Path, progress: Progress) -> dict[str, Any]:
     tokenizer = character_tokenizer()
     chat = Chat(tokenizer)
     model = untaught(recipe, tokenizer)
-    loss = teach(model, chat, recipe.schedule, seed=recipe.seed, progress=progress)
+    earlier: list[Levels] = []
+    loss = teach(
+        model,
+        chat,
+        recipe.schedule,
+        seed=recipe.seed,
+        progress=progress,
+        between_stages=lambda: earlier.append(_levels(model, chat, recipe.num_early_tasks)),
+    )
     taught_seconds = time.monotonic() - started
-    model.eval()
-    levels = {}
-    for environment in (Calculator(mean_wait_seconds=0), Sudoku4()):
-        levels[environment.name] = level(model, chat, environment, recipe.num_eval_tasks)
+    levels = _levels(model, chat, recipe.num_eval_tasks)
+    for environment in LEVELS_OF:
         progress(
             "{}: held-out success {greedy:.2f} greedy, {sampled:.2f} sampled".format(
                 environment.title, **levels[environment.name]
@@ -61,6 +72,7 @@ def _build(recipe: Recipe, folder: Path, progress: Progress) -> dict[str, Any]:
         "num_parameters": model.num_parameters(),
         "loss": loss,
         "levels": levels,
+        "levels_after_earlier_stages": earlier,
         "teaching_seconds": round(taught_seconds, 1),
         "seconds": round(time.monotonic() - started, 1),
     }
@@ -85,6 +97,10 @@ def untaught(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCaus
         bos_token_id=None,
     )
     return Qwen3ForCausalLM(config)
+
+
+def _levels(model: Any, chat: Chat, num_tasks: int) -> Levels:
+    return {task.name: level(model, chat, task, num_tasks) for task in LEVELS_OF}
 
 
 def level(

@@ -69,6 +69,13 @@ def test_the_report_says_how_good_the_model_is(tmp_path: Path) -> None:
     assert any("step 4 of 4" in line for line in lines)
 
 
+def test_the_report_holds_the_level_after_each_earlier_stage(tmp_path: Path) -> None:
+    stages = tuple(Stage(2, ((EASY,),)) for _ in range(3))
+    recipe = replace(SHORT, schedule=Schedule(stages, 8), num_early_tasks=4)
+    earlier = build_tiny(recipe, tmp_path, ignore)["levels_after_earlier_stages"]
+    assert [found["sudoku4"]["num_tasks"] for found in earlier] == [4, 4]
+
+
 def test_only_the_assistants_turns_are_taught() -> None:
     chat = Chat(character_tokenizer())
     messages = demonstrate(Calculator(), "train", 0)

@@ -17,3 +17,6 @@ def test_every_environment_starts_within_the_band(tmp_path: Path) -> None:
         assert measured["num_tasks"] >= 256
         assert 0.15 <= measured["greedy"] <= 0.45, name
         assert measured["sampled"] >= 0.05, name
+    (before,) = report["levels_after_earlier_stages"]
+    for name, measured in report["levels"].items():
+        assert before[name]["greedy"] > measured["greedy"], "the last stage lowers the level"
