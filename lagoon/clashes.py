@@ -41,20 +41,21 @@ def clashes(config: RunConfig) -> list[Clash]:
 def capacity_clashes(config: RunConfig, capacity: Capacity) -> list[Clash]:
     """Where the run asks for more than the cluster has."""
     resources, trainer = config.resources, config.trainer
+    gpus, cpus = (trainer.gpus, trainer.cpus) if trainer else (0, 0)
     found = (
-        _over("GPU", config, resources.gpus_per_generator, trainer and trainer.gpus, capacity.gpus),
-        _over("CPU", config, resources.cpus_per_generator, trainer and trainer.cpus, capacity.cpus),
+        _over("GPU", config, resources.gpus_per_generator, gpus, capacity.gpus),
+        _over("CPU", config, resources.cpus_per_generator, cpus, capacity.cpus),
     )
     return [clash for clash in found if clash is not None]
 
 
 def _over(
-    kind: str, config: RunConfig, each: float, for_trainer: float | None, available: float
+    kind: str, config: RunConfig, each: float, for_trainer: float, available: float
 ) -> Clash | None:
     """Too much of one kind of resource: the trainer's doing, unless the generators' alone is."""
     num_generators = config.rollout.num_generators
     for_generators = num_generators * each
-    needed = for_generators + (for_trainer or 0)
+    needed = for_generators + for_trainer
     if needed <= available:
         return None
     asked = [f"{_counted(num_generators, 'generator')} with {each:g}"] if each else []
