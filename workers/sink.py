@@ -50,11 +50,12 @@ class Sink(Protocol):
 
 
 class JsonlSink:
-    """One event a line in a local file: runs without a platform."""
+    """One event a line in a local file of its own: runs without a platform."""
 
     def __init__(self, path: Path) -> None:
+        """Raises ``FileExistsError`` for a file that is there: it holds another run's events."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("x", encoding="utf-8")
 
     def log(self, event: Event) -> None:
         """Append the event."""
