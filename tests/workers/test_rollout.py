@@ -12,6 +12,8 @@ from workers.environments.sudoku4 import Sudoku4Environment
 from workers.rollout import EpisodeLimits, EpisodeRequest, Sampled, play
 
 REQUEST = EpisodeRequest("t1", "p1", "train", 0, 1.0)
+SHORT_SUM = Calculator(num_operations=1, max_turns=2, mean_wait_seconds=0)
+SHORT_PUZZLE = Sudoku4(num_blanks=1, max_turns=1)
 
 
 class ScriptedEngine:
@@ -132,8 +134,8 @@ async def test_an_error_that_ends_the_episode_is_on_the_trajectory_and_not_in_it
 @pytest.mark.parametrize(
     ("world", "num_turns"),
     [
-        (CalculatorEnvironment(Calculator(mean_wait_seconds=0), "7+2", Random(0)), 2),
-        (Sudoku4Environment(Sudoku4(), (1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 0, 0)), 1),
+        (CalculatorEnvironment(SHORT_SUM, "7+2", Random(0)), 2),
+        (Sudoku4Environment(SHORT_PUZZLE, (1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 0, 0)), 1),
     ],
 )
 async def test_a_turn_limit_is_a_truncation_in_every_environment(
