@@ -5,13 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from cli.output import Refusal
-from lagoon.homes import home_key
+from lagoon.homes import FolderTaken, home_key, make_short_folder, short_folder
 
 DEFAULT_HOME = Path("~/.lagoon")
 
@@ -50,7 +49,7 @@ class Home:
     @property
     def short(self) -> Path:
         """A short path for Unix sockets, whose names may have 107 bytes at most."""
-        return _short_root() / f"lagoon-{os.getuid()}-{self.key}"
+        return short_folder(self.root)
 
     def create(self) -> None:
         """Make the folders; only the owner may look into them.
@@ -71,7 +70,10 @@ class Home:
 
     def create_short(self) -> None:
         """Make the folder for sockets. Raises ``Refusal`` when somebody else has put it there."""
-        _create_owned(self.short)
+        try:
+            make_short_folder(self.root)
+        except FolderTaken as error:
+            raise Refusal(f"{error}. Nothing was started.") from None
 
     def secret(self, name: str, *, prefix: str = "", num_bytes: int = 32) -> str:
         """The secret ``name``, made at random when it is asked for the first time."""
@@ -114,18 +116,3 @@ def write_private(path: Path, text: str) -> None:
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
     os.replace(name, path)
-
-
-def _short_root() -> Path:
-    return Path("/tmp") if os.access("/tmp", os.W_OK) else Path(tempfile.gettempdir())
-
-
-def _create_owned(folder: Path) -> None:
-    """Make a folder under the shared temporary folder that nobody else can have put there."""
-    # PostgreSQL refuses to run as root and runs as a user of its own, who must get through.
-    mode = 0o711 if os.getuid() == 0 else 0o700
-    folder.mkdir(mode=mode, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
-        raise Refusal(f"{folder} belongs to somebody else. Nothing was started. Remove it first.")
-    folder.chmod(mode)

@@ -23,6 +23,15 @@ def read_config(path: Path) -> dict[str, Any]:
     return content
 
 
+def refuse_used(output: Path) -> None:
+    """Raise ``Refusal`` when ``output`` holds a run: a second one would be mixed into it."""
+    if (output / "events.jsonl").exists():
+        raise Refusal(
+            f"{output} holds the events of another run. Nothing was changed: choose another "
+            "folder with --output DIR."
+        )
+
+
 def new_output(file: Path, now: datetime) -> Path:
     """The folder for a run of ``file`` started now, below ``runs`` in the current folder."""
     return Path("runs") / f"{file.stem}-{now:%Y%m%d-%H%M%S}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two (or more) fields, by dotted path, that exclude each other, and why."""
+    """Fields, by dotted path, that exclude each other or what there is, and why."""
 
     fields: tuple[str, ...]
     message: str
@@ -40,24 +40,39 @@ def clashes(config: RunConfig) -> list[Clash]:
 
 def capacity_clashes(config: RunConfig, capacity: Capacity) -> list[Clash]:
     """Where the run asks for more than the cluster has."""
-    resources, generators = config.resources, config.rollout.num_generators
-    trainer = config.trainer
-    found = []
-    for kind, per_generator, for_trainer, available in (
-        ("gpus", resources.gpus_per_generator, trainer.gpus if trainer else 0, capacity.gpus),
-        ("cpus", resources.cpus_per_generator, trainer.cpus if trainer else 0, capacity.cpus),
-    ):
-        needed = generators * per_generator + for_trainer
-        if needed > available:
-            found.append(
-                Clash(
-                    ("rollout.num_generators", f"resources.{kind}_per_generator"),
-                    f"{generators} generators with {per_generator:g} {kind.upper()} each"
-                    + (f" and a trainer with {for_trainer:g}" if for_trainer else "")
-                    + f" need {needed:g} {kind.upper()}; the cluster has {available:g}",
-                )
-            )
-    return found
+    resources, trainer = config.resources, config.trainer
+    gpus, cpus = (trainer.gpus, trainer.cpus) if trainer else (0, 0)
+    found = (
+        _over("GPU", config, resources.gpus_per_generator, gpus, capacity.gpus),
+        _over("CPU", config, resources.cpus_per_generator, cpus, capacity.cpus),
+    )
+    return [clash for clash in found if clash is not None]
+
+
+def _over(
+    kind: str, config: RunConfig, each: float, for_trainer: float, available: float
+) -> Clash | None:
+    """Too much of one kind of resource: the trainer's doing, unless the generators' alone is."""
+    num_generators = config.rollout.num_generators
+    for_generators = num_generators * each
+    needed = for_generators + for_trainer
+    if needed <= available:
+        return None
+    asked = [f"{_counted(num_generators, 'generator')} with {each:g}"] if each else []
+    if num_generators > 1:
+        asked = [f"{part} each" for part in asked]
+    if for_trainer:
+        asked.append(f"a trainer with {for_trainer:g}")
+    too_many = ("rollout.num_generators", f"resources.{kind.lower()}s_per_generator")
+    return Clash(
+        too_many if for_generators > available else (f"trainer.{kind.lower()}s",),
+        f"the run needs {_counted(needed, kind)} ({', '.join(asked)}); "
+        f"the cluster has {available:g}",
+    )
+
+
+def _counted(count: float, what: str) -> str:
+    return f"{count:g} {what}" + ("" if count == 1 else "s")
 
 
 def _lengths(config: RunConfig) -> Iterator[Clash]:

@@ -4,6 +4,7 @@ Noise itself meets a tensor in ``workers/perturbation.py`` alone.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -35,6 +36,11 @@ def noise_seed(member_seed: int, tensor_name: str, key: NoiseKey = "per_tensor")
     code did: equal shapes then share their noise.
     """
     return member_seed if key == "reference_compatible" else member_seed ^ tensor_id(tensor_name)
+
+
+def non_finite(fitness: Sequence[float]) -> list[int]:
+    """The positions of members whose fitness is NaN or infinite: no update may learn from them."""
+    return [position for position, value in enumerate(fitness) if not math.isfinite(value)]
 
 
 def z_scores(fitness: Sequence[float], epsilon: float = 1e-8) -> list[float]:

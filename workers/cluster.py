@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 import ray
 
 from lagoon.config import RunConfig
+from lagoon.homes import make_short_folder
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.actors.generator import GeneratorActor
 from workers.actors.trainer import TrainerActor
 from workers.generators import RunFailed, UpdateReport, failure
 from workers.rollout import EpisodeFailure, EpisodeRequest
+from workers.settings import home_folder
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -148,13 +150,20 @@ def connect() -> None:
     if address:
         ray.init(address=address, log_to_driver=True, logging_level="WARNING")
     else:
-        ray.init(
-            address="local",
-            num_cpus=os.cpu_count(),
-            include_dashboard=False,
-            object_store_memory=512 * 1024**2,
-            logging_level="WARNING",
-        )
+        ray.init(address="local", logging_level="WARNING", **own_cluster(home_folder()))
+
+
+def own_cluster(home: Path) -> dict[str, Any]:
+    """What a small cluster of our own is started with. Its files and sockets are the home's.
+
+    They are apart from those of the platform, which removes old ones when it starts.
+    """
+    return {
+        "num_cpus": os.cpu_count(),
+        "include_dashboard": False,
+        "object_store_memory": 512 * 1024**2,
+        "_temp_dir": str(make_short_folder(home) / "train"),
+    }
 
 
 def start_generators(config: RunConfig, model_folder: Path) -> list[RemoteGenerator]:

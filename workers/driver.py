@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,7 @@ from workers.settings import home_folder
 from workers.sink import JsonlSink, PlatformSink, Sink
 
 HEARTBEAT_SECONDS = 5.0
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 logger = logging.getLogger("lagoon.driver")
 
 
@@ -173,7 +174,7 @@ def run_to_end(
     SIGTERM and SIGINT ask for a stop: the run saves its weights and ends as stopped.
     """
     handler = SinkHandler(sink)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
         ended = asyncio.run(_until_end(config, sink, switch, checkpoints, home))
@@ -211,21 +212,60 @@ def _failure(reason: str, details: str) -> RunEnded:
     return RunEnded(at=time.time(), outcome="failed", reason=reason, traceback=details)
 
 
-def train_standalone(config: RunConfig, output: Path, home: Path | None = None) -> int:
+Run = Callable[[RunConfig, Sink, StopSwitch, Path, Path], RunEnded]
+
+
+def train_standalone(
+    config: RunConfig, output: Path, home: Path | None = None, run: Run = run_to_end
+) -> int:
     """Run a config without any platform: events and weights go below ``output``.
 
-    Returns 0 when the run finished or was stopped, 1 when it failed.
+    What happens is said on standard error, and last of all the outcome with its reason. Returns 0
+    when the run finished or was stopped, 1 when it failed. Raises ``FileExistsError`` when
+    ``output`` holds the events of another run, with nothing changed.
     """
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "config.json").write_text(config.model_dump_json(indent=2), encoding="utf-8")
+    home = home or home_folder()
     sink = JsonlSink(output / "events.jsonl")
     try:
-        ended = run_to_end(
-            config, sink, StopSwitch(), output / "checkpoints", home or home_folder()
-        )
+        (output / "config.json").write_text(config.model_dump_json(indent=2), encoding="utf-8")
+        with _log_on_stderr(), _home_for_children(home):
+            ended = run(config, sink, StopSwitch(), output / "checkpoints", home)
     finally:
         sink.close()
+    sys.stderr.write(": ".join(filter(None, (ended.outcome, ended.reason))) + "\n")
     return 1 if ended.outcome == "failed" else 0
+
+
+@contextlib.contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """Show the log of Lagoon's own modules from INFO on, and warnings of all others."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    ours = [logging.getLogger(name) for name in ("lagoon", "workers")]
+    levels = [each.level for each in ours]
+    logging.getLogger().addHandler(handler)
+    for each in ours:
+        each.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        for each, level in zip(ours, levels, strict=True):
+            each.setLevel(level)
+
+
+@contextlib.contextmanager
+def _home_for_children(home: Path) -> Iterator[None]:
+    """All processes that are started meanwhile carry LAGOON_HOME, whoever chose the home."""
+    before = os.environ.get("LAGOON_HOME")
+    os.environ["LAGOON_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LAGOON_HOME"]
+        else:
+            os.environ["LAGOON_HOME"] = before
 
 
 def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
@@ -268,7 +308,7 @@ def main() -> int:
     parser.add_argument("--api-url", required=True)
     parser.add_argument("--credential-file", required=True, type=Path)
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     return run_attempt(arguments.attempt, arguments.api_url, arguments.credential_file)
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lagoon.config import RunConfig
+from lagoon.homes import make_short_folder
+from workers.settings import home_folder
 
 if TYPE_CHECKING:
     from vllm import AsyncEngineArgs
@@ -50,7 +52,11 @@ def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSet
 
 
 def environment(threads: int) -> dict[str, str]:
-    """What vLLM and torch read from the environment when they are imported."""
+    """What vLLM and torch read from the environment when they are imported.
+
+    The folder that vLLM's sockets go to is the home's, and is made here: an engine may be the
+    first on its node.
+    """
     return {
         "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
         "OMP_NUM_THREADS": str(threads),
@@ -63,6 +69,7 @@ def environment(threads: int) -> dict[str, str]:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_RPC_BASE_PATH": str(make_short_folder(home_folder())),
     }
 
 

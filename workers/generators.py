@@ -159,6 +159,17 @@ def refuse_mismatch(received: Sequence[str], published: str, version: int) -> No
         )
 
 
+def refuse_disagreement(checksums: Sequence[str], version: int) -> None:
+    """Raise ``RunFailed`` when the generators hold different weights after the same update."""
+    others = [index for index, checksum in enumerate(checksums) if checksum != checksums[0]]
+    if others:
+        *first, last = map(str, (0, *others))
+        raise RunFailed(
+            f"Generators {', '.join(first)} and {last} hold different weights after update "
+            f"{version}: their members would not belong to one population."
+        )
+
+
 def failure(what: str, error: BaseException) -> RunFailed:
     """``what`` and the cause in one sentence, with the traceback as details.
 

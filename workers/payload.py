@@ -8,6 +8,7 @@ integer. Needs neither torch nor vLLM.
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -40,11 +41,15 @@ def checksum_of(items: Iterable[tuple[str, memoryview]]) -> str:
 def write_payload(weights: Weights, folder: Path = SHARED_MEMORY) -> Path:
     """Write ``weights`` as a safetensors file in shared memory; who wrote it unlinks it.
 
+    Only this user can read it: shared memory is a folder that all users share.
+
     Raises ``TypeError`` for an array that is not a floating-point weight.
     """
     arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+    tensors = {name: _tensor(name, array) for name, array in arrays.items()}
     path = folder / f"lagoon-weights-{secrets.token_hex(8)}.safetensors"
-    serialize_file({name: _tensor(name, array) for name, array in arrays.items()}, str(path))
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    serialize_file(tensors, str(path))
     return path
 
 

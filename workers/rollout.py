@@ -110,7 +110,10 @@ class _Transcript:
         wait = observation.wait_seconds if observation else 0.0
         error = observation.tool_error if observation else None
         self.turns += [Turn(message.role, message.text, wait, error) for message in messages]
-        self.tool_errors += error is not None
+        if error is not None:
+            self.tool_errors += 1
+            if not messages:  # an episode that ends with an error ends without a word
+                self.turns.append(Turn("tool", "", wait, error))
 
 
 async def play(

@@ -7,7 +7,8 @@
 
 ``PlatformSink.log`` never blocks and never raises: training is not stopped by telemetry. The API
 may be away: batches wait in the spool and are sent in order when it is back, each exactly once. A
-batch that the API refuses as it is becomes a line of the log that says so.
+batch that the API refuses as it is becomes a line of the log that says so. When the spool itself
+fails, as on a full disk, the driver's log says so and the events from there on are lost.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ class Sink(Protocol):
 
 
 class JsonlSink:
-    """One event a line in a local file: runs without a platform."""
+    """One event a line in a local file of its own: runs without a platform."""
 
     def __init__(self, path: Path) -> None:
+        """Raises ``FileExistsError`` for a file that is there: it holds another run's events."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("x", encoding="utf-8")
 
     def log(self, event: Event) -> None:
         """Append the event."""
@@ -91,20 +93,22 @@ class PlatformSink:
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._written = threading.Condition()
         self._num_written, self._num_sent = 0, 0
-        self._all_written = False
+        self._all_written = self._has_failed = False
+        self._told: set[int] = set()
         self._closing = threading.Event()
         self.rejected: str | None = None
         """Set when the API refused this driver for good (another attempt has taken over)."""
         self._threads = [
-            threading.Thread(target=self._write, name="sink-writer", daemon=True),
-            threading.Thread(target=self._send, name="sink-sender", daemon=True),
+            threading.Thread(target=self._guarded, args=(work,), name=f"sink-{name}", daemon=True)
+            for name, work in (("writer", self._write), ("sender", self._send))
         ]
         for thread in self._threads:
             thread.start()
 
     def log(self, event: Event) -> None:
-        """Queue the event."""
-        self._queue.put(event)
+        """Queue the event, unless the spool has failed."""
+        if not self._has_failed:
+            self._queue.put(event)
 
     def close(self) -> bool:
         """Write and send what is left, for a bounded time."""
@@ -115,6 +119,20 @@ class PlatformSink:
             self._written.notify_all()
         self._threads[1].join(self._drain)
         return self._all_written and self._num_sent == self._num_written
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Run a thread's work; a spool that fails ends it, with one line in the log."""
+        try:
+            work()
+        except OSError as error:
+            is_first, self._has_failed = not self._has_failed, True
+            if is_first:
+                logger.error(
+                    "the spool of the run's events, %s, failed (%s): events are lost from here "
+                    "on; training goes on, and saved weights are safe",
+                    self._spool,
+                    error,
+                )
 
     def _write(self) -> None:
         with self._spool.open("a", encoding="utf-8") as spool:
@@ -175,19 +193,19 @@ class PlatformSink:
 
     def _deliver(self, body: str) -> bool:
         """Send one batch until it arrives; False when it never will."""
-        delay, waited = 0.25, 0.0
+        delay, waited, is_replaced = 0.25, 0.0, False
         while True:
             status, answer = self._post(body)
             if status == 202:
                 return True
             if status in FENCED_OUT:
                 return self._fenced_out(answer)
-            if status in REFUSED:
-                body = self._instead_of(body, answer)
+            if status in REFUSED and not is_replaced:
+                body, is_replaced = self._instead_of(body, answer), True
                 continue
             if self._closing.is_set() and waited >= self._drain:
                 return False
-            logger.debug("events wait in the spool: %s", answer)
+            self._tell_once(status, answer)
             if self._closing.is_set():
                 waited += delay
                 time.sleep(delay)
@@ -195,17 +213,29 @@ class PlatformSink:
                 self._closing.wait(delay)
             delay = min(delay * 2, 5.0)
 
+    def _tell_once(self, status: int, answer: str) -> None:
+        """One warning for each kind of trouble: a warning is an event, which has to be sent."""
+        level = logging.DEBUG if status in self._told else logging.WARNING
+        self._told.add(status)
+        logger.log(level, "events wait in the spool: %s", answer)
+
     def _post(self, body: str) -> tuple[int, str]:
-        """The API's status and answer; 0 when it did not answer."""
+        """The API's status and answer; 0 when what answered, if anything, was not the API."""
         try:
             response = self._client.post(
                 self._url, content=body, headers={"content-type": "application/json"}
             )
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, OSError) as error:
             return 0, str(error)
-        if response.status_code == 202 and response.json().get("stop_requested"):
-            self._on_stop()
-        return response.status_code, f"{response.status_code} {response.text[:300]}"
+        answer = f"{response.status_code} {response.text[:300]}"
+        if response.status_code == 202:
+            try:
+                stop_requested = bool(response.json()["stop_requested"])
+            except (ValueError, TypeError, KeyError):
+                return 0, f"not the API's: {answer}"
+            if stop_requested:
+                self._on_stop()
+        return response.status_code, answer
 
     def _instead_of(self, body: str, answer: str) -> str:
         """A batch of the same number that says what was refused."""

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lagoon.evolution import NoiseKey
+from lagoon.evolution import NoiseKey, non_finite
 from lagoon.section import Section
 
 if TYPE_CHECKING:
@@ -110,5 +110,11 @@ class Evolution(Method):
         """Weights of the members' noise, from their fitness."""
 
     def coefficients(self, fitness: Sequence[float], alpha: float) -> list[float]:
-        """What each member's noise is multiplied with in the update: ``alpha / N * shape``."""
+        """What each member's noise is multiplied with in the update: ``alpha / N * shape``.
+
+        Raises ``ValueError`` for a fitness that is not finite: one would be in every weight.
+        """
+        wrong = non_finite(fitness)
+        if wrong:
+            raise ValueError(f"the fitness of member {wrong[0]} is {fitness[wrong[0]]}")
         return [alpha / len(fitness) * weight for weight in self.shape(fitness)]

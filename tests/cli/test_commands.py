@@ -1,6 +1,9 @@
 """The commands against a fake API: what they ask, what they say, how they end."""
 
 import json
+import os
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 
 from cli.main import main
 from cli.runfile import new_output
+from cli.services.base import ROOT
 from lagoon.config import RunConfig
 from tests.cli.fake_api import FakeApi, page, problem, run, signed_in_home
 from workers import driver
@@ -263,6 +267,44 @@ def test_train_needs_nothing_but_a_file(tmp_path, capsys, monkeypatch):
     assert ended.value.code == 0
     assert str(outputs[0]).startswith("runs/mine-")
     assert f"go to {outputs[0]}." in capsys.readouterr().out
+
+
+def test_train_refuses_a_folder_that_holds_a_run(tmp_path, capsys):
+    file, output = tmp_path / "mine.yaml", tmp_path / "out"
+    file.write_text("method: {name: grpo}\nenvironment: {name: calculator}\n")
+    output.mkdir()
+    (output / "events.jsonl").write_text("{}\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(file), "--output", str(output), "--home", str(tmp_path)])
+    assert ended.value.code == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        f"{output} holds the events of another run. Nothing was changed: choose another folder "
+        "with --output DIR.\n"
+    )
+    assert [path.name for path in output.iterdir()] == ["events.jsonl"]
+
+
+def test_a_failing_train_says_why_on_the_terminal_and_in_its_events(tmp_path):
+    file, output = tmp_path / "mine.yaml", tmp_path / "out"
+    file.write_text("method: {name: grpo}\nenvironment: {name: calculator}\n")
+    arguments = ["train", str(file), "--output", str(output), "--home", str(tmp_path / "home")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "cli.main", *arguments],
+        env={**os.environ, "RAY_ADDRESS": "nowhere://x"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 1
+    reason = "The driver failed: Module: nowhere does not exist."
+    assert ended.stderr.splitlines()[-1] == f"failed: {reason}"
+    events = [json.loads(line) for line in (output / "events.jsonl").read_text().splitlines()]
+    assert [event["type"] for event in events] == ["log", "ended"]
+    assert reason in events[0]["lines"][0]
 
 
 def test_train_refuses_a_bad_config_before_it_loads_anything(tmp_path, capsys):

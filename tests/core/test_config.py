@@ -108,8 +108,28 @@ def test_more_gpus_than_exist_are_refused_naming_the_two_fields() -> None:
     config = grpo_config(resources={"gpus_per_generator": 2}, rollout={"num_generators": 3})
     (clash,) = capacity_clashes(config, Capacity(cpus=64, gpus=4))
     assert clash.fields == ("rollout.num_generators", "resources.gpus_per_generator")
-    assert "need 6 GPUS" in clash.message
+    assert clash.message == "the run needs 6 GPUs (3 generators with 2 each); the cluster has 4"
     assert capacity_clashes(config, Capacity(cpus=64, gpus=6)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("gpus", "the run needs 8 GPUs (a trainer with 8); the cluster has 4"),
+        ("cpus", "the run needs 9 CPUs (1 generator with 1, a trainer with 8); the cluster has 4"),
+    ],
+)
+def test_a_trainer_that_is_too_large_is_the_trainers_clash(kind: str, message: str) -> None:
+    config = grpo_config(trainer={kind: 8})
+    (clash,) = capacity_clashes(config, Capacity(cpus=4, gpus=4))
+    assert clash.fields == (f"trainer.{kind}",)
+    assert clash.message == message
+
+
+def test_generators_that_do_not_fit_alone_are_not_the_trainers_clash() -> None:
+    config = grpo_config(resources={"cpus_per_generator": 8}, trainer={"cpus": 1})
+    (clash,) = capacity_clashes(config, Capacity(cpus=4, gpus=0))
+    assert clash.fields == ("rollout.num_generators", "resources.cpus_per_generator")
 
 
 def test_the_method_decides_the_temperature_unless_the_run_does() -> None:

@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,12 @@ def test_scaling_and_shifting_all_fitness_leaves_the_update_unchanged(
 
 def test_equal_fitness_gives_an_update_of_exactly_zero() -> None:
     assert ES().coefficients([0.1] * 30, 5e-4) == [0.0] * 30
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_fitness_that_is_not_finite_makes_no_coefficients(value: float) -> None:
+    with pytest.raises(ValueError, match="the fitness of member 2 is"):
+        ES().coefficients([0.1, 0.2, value, 0.4], 5e-4)
 
 
 def test_member_seeds_are_distinct_and_depend_on_seed_and_generation_alone() -> None:

@@ -1,6 +1,10 @@
 """Whole runs of both loop families on real engines, without a platform."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from lagoon import metrics as m
+from lagoon.homes import short_folder
 from tests.e2e.runs import Ran, small_es, small_grpo
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.usefixtures("no_ray_left")]
@@ -76,3 +81,34 @@ def test_too_few_held_out_tasks_fail_before_any_engine_starts(
     assert "asks for 256 held-out tasks" in ran.ended["reason"]
     assert "\n" not in ran.ended["reason"]
     assert not any(event["type"] == "step" for event in ran.events)
+
+
+def test_a_failing_train_tells_its_story_on_the_terminal(tmp_path: Path) -> None:
+    """Its Ray is real, but the model is missing, so that no engine starts."""
+    file, output = tmp_path / "run.yaml", tmp_path / "out"
+    file.write_text(
+        "model: {path: no/such/model}\nmethod: {name: grpo}\nenvironment: {name: calculator}\n"
+        "evaluation: {num_tasks: 4}\n"
+    )
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-m", "cli.main", "train", str(file), "--output", str(output)],
+        env={name: value for name, value in environment.items() if name != "LAGOON_HOME"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    sockets = short_folder(tmp_path / ".lagoon")
+    try:
+        assert ended.returncode == 1
+        said = ended.stderr.splitlines()
+        assert any(line.endswith("INFO Choosing held-out tasks.") for line in said)
+        assert said[-1].startswith("failed: The model cannot be used: model 'no/such/model'")
+        events = [json.loads(line) for line in (output / "events.jsonl").read_text().splitlines()]
+        logged = [line for e in events if e["type"] == "log" for line in e["lines"]]
+        assert any("Choosing held-out tasks." in line for line in logged)
+        assert list((sockets / "train").glob("session_2*"))
+    finally:
+        shutil.rmtree(sockets, ignore_errors=True)

@@ -1,9 +1,19 @@
 from itertools import count
+from random import Random
 
-from workers.environments.base import Message, Observation
+import pytest
+
+from lagoon.environments.calculator import Calculator
+from lagoon.environments.sudoku4 import Sudoku4
+from lagoon.trajectory import Turn
+from workers.environments.base import Environment, Message, Observation
+from workers.environments.calculator import CalculatorEnvironment
+from workers.environments.sudoku4 import Sudoku4Environment
 from workers.rollout import EpisodeLimits, EpisodeRequest, Sampled, play
 
 REQUEST = EpisodeRequest("t1", "p1", "train", 0, 1.0)
+SHORT_SUM = Calculator(num_operations=1, max_turns=2, mean_wait_seconds=0)
+SHORT_PUZZLE = Sudoku4(num_blanks=1, max_turns=1)
 
 
 class ScriptedEngine:
@@ -93,6 +103,59 @@ async def test_a_failed_tool_is_data_on_the_trajectory() -> None:
     assert [turn.error for turn in tool_turns] == [None, "division by zero"]
     assert [turn.seconds for turn in tool_turns] == [0.5, 0.5]
     assert played.info["tool_errors"] == 1.0
+
+
+class EndsInError:
+    """Refuses the first turn, and with it the episode, without a message."""
+
+    async def start(self) -> tuple[Message, ...]:
+        return (Message("user", "u"),)
+
+    async def step(self, text: str) -> Observation:
+        return Observation(done=True, tool_error="not a move", wait_seconds=0.5)
+
+
+async def test_an_error_that_ends_the_episode_is_on_the_trajectory_and_not_in_its_tokens() -> None:
+    played = await play(
+        REQUEST,
+        ScriptedEngine(),
+        PlainChat(),
+        EndsInError(),
+        EpisodeLimits(5, 8, 100),
+        float,  # type: ignore[arg-type]
+    )
+    assert played.turns[-1] == Turn("tool", "", 0.5, "not a move")
+    assert [turn.role for turn in played.turns] == ["user", "assistant", "tool"]
+    assert played.info["tool_errors"] == 1.0
+    assert (played.token_ids, played.action_mask) == ((1, 51, 9), (0, 1, 1))
+    assert not played.truncated
+
+
+@pytest.mark.parametrize(
+    ("world", "num_turns"),
+    [
+        (CalculatorEnvironment(SHORT_SUM, "7+2", Random(0)), 2),
+        (Sudoku4Environment(SHORT_PUZZLE, (1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 0, 0)), 1),
+    ],
+)
+async def test_a_turn_limit_is_a_truncation_in_every_environment(
+    world: Environment, num_turns: int
+) -> None:
+    class Chat(PlainChat):
+        def text(self, sampled_ids: list[int]) -> str:
+            return "p1"  # a right move of the puzzle; for the calculator, no answer
+
+    played = await play(
+        REQUEST,
+        ScriptedEngine(),
+        Chat(),
+        world,
+        EpisodeLimits(num_turns, 8, 100),
+        float,  # type: ignore[arg-type]
+    )
+    assert played.num_turns == num_turns
+    assert played.truncated
+    assert not played.success
 
 
 async def test_an_episode_is_cut_at_its_turns_and_at_its_length() -> None:

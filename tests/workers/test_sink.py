@@ -38,10 +38,20 @@ def accepted(stop: bool = False) -> httpx.Response:
     return httpx.Response(202, json={"stop_requested": stop})
 
 
-def sink_to(api: Api, folder: Path, on_stop: Callable[[], None] = lambda: None) -> PlatformSink:
+def sink_to(
+    api: Api,
+    folder: Path,
+    on_stop: Callable[[], None] = lambda: None,
+    drain_seconds: float = 5,
+) -> PlatformSink:
     client = httpx.Client(transport=httpx.MockTransport(api), base_url="http://api")
     return PlatformSink(
-        client, "r1-a1", folder / "spool.jsonl", on_stop, period_seconds=0.01, drain_seconds=5
+        client,
+        "r1-a1",
+        folder / "spool.jsonl",
+        on_stop,
+        period_seconds=0.01,
+        drain_seconds=drain_seconds,
     )
 
 
@@ -126,8 +136,48 @@ def test_a_batch_that_would_be_too_large_is_split(tmp_path: Path) -> None:
     assert [batch.number for batch in api.batches] == list(range(1, len(api.batches) + 1))
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # on purpose
-def test_a_spool_that_cannot_be_written_is_not_called_delivered(tmp_path: Path) -> None:
-    sink = sink_to(Api(lambda _: accepted()), tmp_path)
-    sink.log("not an event")  # type: ignore[arg-type]  # stands for whatever breaks the writer
+def waiting(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for text in caplog.messages if text.startswith("events wait")]
+
+
+def test_a_refused_replacement_waits_for_its_turn_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = Api(lambda _: httpx.Response(422, text="no"))
+    sink = sink_to(api, tmp_path, drain_seconds=0.5)
+    sink.log(line(1))
     assert not sink.close()
+    assert api.num_requests <= 4  # one, its replacement, and that again after 0.25 s and 0.5 s
+    assert waiting(caplog) == ["events wait in the spool: 422 no"]
+
+
+def test_an_answer_that_is_not_the_apis_is_no_delivery(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = [
+        httpx.Response(202, text="<html>"),
+        httpx.Response(202, json=[]),
+        httpx.Response(200, text="welcome"),
+    ]
+    api = Api(lambda count: strange[count - 1] if count <= 3 else accepted())
+    sink = sink_to(api, tmp_path)
+    sink.log(line(1))
+    assert sink.close()
+    assert api.num_requests == 4
+    assert waiting(caplog) == [
+        "events wait in the spool: not the API's: 202 <html>",
+        "events wait in the spool: 200 welcome",
+    ]
+
+
+def test_a_spool_that_cannot_be_written_is_said_once_and_not_called_delivered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "spool.jsonl").symlink_to("/dev/full")
+    sink = sink_to(Api(lambda _: accepted()), tmp_path)
+    for number in range(3):
+        sink.log(line(number))
+    assert not sink.close()
+    (said,) = caplog.messages
+    assert "No space left on device" in said
+    assert "training goes on" in said

@@ -42,7 +42,10 @@ class Observation:
 
 
 class Environment(Protocol):
-    """One episode of one task: started once, stepped until done, never reset."""
+    """One episode of one task: started once, stepped until done or cut, never reset.
+
+    It does not count its turns: whoever plays it cuts it at ``max_turns``.
+    """
 
     async def start(self) -> tuple[Message, ...]:
         """The messages that the model sees first."""

@@ -78,7 +78,6 @@ class CalculatorEnvironment:
         self._expression = expression
         self._waits = waits
         self._sleep = sleep
-        self._num_turns = 0
 
     async def start(self) -> tuple[Message, ...]:
         """The instruction, if any, and the expression."""
@@ -88,13 +87,10 @@ class CalculatorEnvironment:
 
     async def step(self, text: str) -> Observation:
         """Judge an answer, or let the calculator reply to anything else."""
-        self._num_turns += 1
         answer = ANSWER.fullmatch(text.strip())
         if answer:
             is_right = int(answer[1]) == reductions(self._expression)[-1][1]
             return Observation(reward=float(is_right), done=True, success=is_right)
-        if self._num_turns >= self._config.max_turns:
-            return Observation(done=True)
         wait_seconds = self._draw_wait()
         if wait_seconds:
             await self._sleep(wait_seconds)

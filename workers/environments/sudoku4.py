@@ -130,7 +130,6 @@ class Sudoku4Environment:
     def __init__(self, config: Sudoku4, board: Board) -> None:
         self._config = config
         self._board = board
-        self._num_turns = 0
 
     async def start(self) -> tuple[Message, ...]:
         """The instruction, if any, and the puzzle."""
@@ -140,15 +139,12 @@ class Sudoku4Environment:
 
     async def step(self, text: str) -> Observation:
         """Play one move."""
-        self._num_turns += 1
         try:
             self._board = played(self._board, text.strip())
         except ValueError as error:
             return Observation(done=True, tool_error=str(error))
         if 0 not in self._board:
             return Observation(reward=1.0, done=True, success=True)
-        if self._num_turns >= self._config.max_turns:
-            return Observation(done=True)
         return Observation((Message("tool", "ok"),))
 
 

@@ -31,12 +31,17 @@ import numpy as np
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
 from lagoon.events import Point
-from lagoon.evolution import member_seeds, update_norm_law
+from lagoon.evolution import member_seeds, non_finite, update_norm_law
 from lagoon.ledger import Ledger
 from lagoon.methods import Evolution
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import Trajectory
-from workers.generators import GeneratorHandle, UpdateReport, refuse_mismatch
+from workers.generators import (
+    GeneratorHandle,
+    RunFailed,
+    UpdateReport,
+    refuse_disagreement,
+)
 from workers.loops.context import LoopContext, Outcome, supervised
 from workers.reporting import ledger_points, point, rollout_points, sync_points
 from workers.rollout import EpisodeRequest
@@ -194,6 +199,7 @@ class EvolutionLoop:
         context = self.context
         sigma, alpha = self._sigma(), self._alpha()
         fitness = [member.fitness for member in population]
+        self._refuse_non_finite(fitness)
         learned_from = fitness
         if context.config.control == "shuffled_rewards":
             key = (context.config.seed, self.version)
@@ -241,9 +247,19 @@ class EvolutionLoop:
             ],
         )
         context.reporter.trajectories(self.version, trajectories)
-        refuse_mismatch(checksums, checksums[0], self.version)
+        refuse_disagreement(checksums, self.version)
         if context.is_checkpointed(self.version):
             await context.checkpoint(self.version, self._save, is_final=False)
+
+    def _refuse_non_finite(self, fitness: Sequence[float]) -> None:
+        wrong = non_finite(fitness)
+        if wrong:
+            raise RunFailed(
+                f"The environment {self.context.config.environment.title!r} paid a reward that is "
+                f"not finite: the fitness of member {wrong[0]} of generation {self.version} is "
+                f"{fitness[wrong[0]]}. The weights were not updated with it; checkpoints that "
+                "were saved before are safe."
+            )
 
     async def _conclude(self) -> Outcome:
         """Evaluate and keep the last master weights."""

@@ -30,6 +30,7 @@ class Episode:
     logprobs: list[float]
     """Log-probabilities of the sampled tokens at the temperature they were sampled at; 0 else."""
     turn: list[int] = field(default_factory=list)
+    num_turns: int = 0
     reward: float = 0.0
     success: bool = False
     done: bool = False
@@ -59,7 +60,10 @@ def play(
     random: torch.Generator,
     max_length: int = 256,
 ) -> list[Episode]:
-    """Play every environment to its end, or to ``max_length`` tokens. Waits are not supported."""
+    """Play every environment to its end, to its turn limit, or to ``max_length`` tokens.
+
+    Waits are not supported.
+    """
     episodes = [_opened(chat, environment) for environment in environments]
     rows, cache, fed = episodes, None, 0
     while rows:
@@ -94,7 +98,9 @@ def _advance(chat: Chat, config: EnvironmentConfig, episode: Episode) -> None:
         return
     observation = finished(episode.environment.step(chat.text(episode.turn)))
     episode.reward += observation.reward
-    episode.done, episode.success = observation.done, observation.success
+    episode.num_turns += 1
+    episode.success = observation.success
+    episode.done = observation.done or episode.num_turns >= config.max_turns
     if not episode.done:
         episode.give(chat.observe(episode.turn, observation.messages))
         episode.turn = []

@@ -60,13 +60,6 @@ async def test_a_division_that_fails_is_a_tool_error(call: str) -> None:
     assert refused.tool_error
 
 
-async def test_the_last_turn_without_an_answer_ends_the_episode() -> None:
-    world = environment("7+2", Calculator(num_operations=1, max_turns=2, mean_wait_seconds=0))
-    first, last = await replies(world, "calc:7+2", "calc:7+2")
-    assert not first.done
-    assert last == Observation(done=True)
-
-
 def test_the_tool_divides_only_without_a_rest() -> None:
     assert calculate(-8, "/", 2) == -4
     with pytest.raises(ValueError, match="no multiple"):

@@ -124,11 +124,6 @@ async def test_every_demonstration_succeeds_when_played(split: Split) -> None:
         assert len(moves) == CONFIG.num_blanks
 
 
-async def test_the_last_turn_ends_the_episode() -> None:
-    world = Sudoku4Environment(Sudoku4(num_blanks=1, max_turns=1), PUZZLE)
-    assert await world.step("p1") == Observation(done=True)
-
-
 def test_too_few_turns_for_the_blanks_are_refused() -> None:
     with pytest.raises(ValidationError, match="num_blanks 4"):
         Sudoku4(num_blanks=4, max_turns=3)

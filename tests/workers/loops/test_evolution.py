@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from lagoon.config import RunConfig
 from lagoon.evolution import member_seeds
 from tests.builders import es_config
 from tests.workers.fakes import FakeGenerator, ListSink, loop_context
-from workers.generators import RunFailed, UpdateReport
+from workers.generators import RunFailed, UpdateReport, refuse_disagreement
 from workers.loops.evolution import EvolutionLoop
 from workers.rollout import EpisodeRequest
 
@@ -88,8 +89,33 @@ async def test_generators_that_drift_apart_end_the_run(tmp_path: Path) -> None:
     generators = [FakeGenerator(by_seed), Drifting(by_seed)]
     context, _ = loop_context(es_config(), generators, tmp_path)
     loop = EvolutionLoop(context)
-    with pytest.raises(RunFailed, match="After version 1 generator 1 holds other weights"):
+    with pytest.raises(RunFailed, match="Generators 0 and 1 hold different weights after update 1"):
         await loop.run()
+
+
+@pytest.mark.parametrize("control", ["none", "shuffled_rewards"])
+async def test_a_reward_that_is_not_finite_ends_the_run_before_the_update(
+    tmp_path: Path, control: str
+) -> None:
+    def broken(request: EpisodeRequest, generator: FakeGenerator) -> float:
+        is_broken = generator.version == 1 and request.trajectory_id.endswith("g1m2")
+        return math.nan if is_broken else by_seed(request, generator)
+
+    generator = FakeGenerator(broken)
+    context, _ = loop_context(es_config(control=control), [generator], tmp_path)
+    with pytest.raises(RunFailed, match=r"'Sudoku 4x4' paid .* member 2 of generation 1 is nan"):
+        await EvolutionLoop(context).run()
+    assert [call[1] for call in updates(generator)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("checksums", "who"),
+    [("aab", "0 and 2"), ("abc", "0, 1 and 2")],
+)
+def test_generators_that_disagree_are_named(checksums: str, who: str) -> None:
+    with pytest.raises(RunFailed, match=f"Generators {who} hold different weights after update 3"):
+        refuse_disagreement(list(checksums), 3)
+    refuse_disagreement(["a", "a"], 3)
 
 
 async def test_the_update_norm_is_reported_beside_its_law(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def alone(model: Any, chat: Chat, index: int) -> tuple[list[int], list[int]]:
     """Greedy play of one task, the slow and plain way."""
     world = make_environment(CALCULATOR, "heldout", index)
     tokens, mask = chat.open(finished(world.start())), []
-    mask = [0] * len(tokens)
+    mask, num_turns = [0] * len(tokens), 0
     while True:
         turn: list[int] = []
         while len(turn) < CALCULATOR.max_tokens_per_turn:
@@ -46,7 +46,8 @@ def alone(model: Any, chat: Chat, index: int) -> tuple[list[int], list[int]]:
                 break
         tokens, mask = tokens + turn, mask + [1] * len(turn)
         observation = finished(world.step(chat.text(turn)))
-        if observation.done:
+        num_turns += 1
+        if observation.done or num_turns == CALCULATOR.max_turns:
             return tokens, mask
         heard = chat.observe(turn, observation.messages)
         tokens, mask = tokens + heard, mask + [0] * len(heard)
@@ -57,6 +58,7 @@ def test_episodes_played_together_equal_episodes_played_alone() -> None:
     for index, episode in enumerate(batch(model, chat, temperature=0.0)):
         assert (episode.token_ids, episode.action_mask) == alone(model, chat, index)
         assert episode.done
+        assert episode.num_turns <= CALCULATOR.max_turns
 
 
 @torch.no_grad()

@@ -1,0 +1,89 @@
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from lagoon.config import RunConfig
+from lagoon.events import EndMarker, RunEnded
+from lagoon.homes import short_folder
+from tests.builders import es_config
+from workers.cluster import own_cluster
+from workers.driver import Run, StopSwitch, train_standalone
+from workers.reporting import Reporter, SinkHandler
+from workers.sink import Sink
+
+
+def ends(outcome: EndMarker, reason: str = "") -> Run:
+    """A run that says one line of its log and ends."""
+
+    def run(
+        config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+    ) -> RunEnded:
+        handler = SinkHandler(sink)
+        logging.getLogger().addHandler(handler)
+        Reporter(sink, lambda: 1.0).status("starting", f"At home in {os.environ['LAGOON_HOME']}.")
+        logging.getLogger("another.library").info("chatter")
+        logging.getLogger().removeHandler(handler)
+        ended = RunEnded(at=2.0, outcome=outcome, reason=reason)
+        sink.log(ended)
+        return ended
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "last", "code"),
+    [
+        ("failed", "The model is gone.", "failed: The model is gone.", 1),
+        ("stopped", "Stopped on request.", "stopped: Stopped on request.", 0),
+        ("finished", "", "finished", 0),
+    ],
+)
+def test_a_standalone_run_says_what_happens_and_how_it_ended(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    outcome: EndMarker,
+    reason: str,
+    last: str,
+    code: int,
+) -> None:
+    home = tmp_path / "home"
+    assert train_standalone(es_config(), tmp_path / "out", home, ends(outcome, reason)) == code
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first.endswith(f"INFO At home in {home}.")
+    assert others == [last]
+
+
+def test_a_standalone_runs_log_is_among_its_events(tmp_path: Path) -> None:
+    train_standalone(es_config(), tmp_path / "out", tmp_path / "home", ends("finished"))
+    lines = (tmp_path / "out" / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event["type"] for event in events] == ["log", "status", "ended"]
+    assert events[0]["lines"] == [f"At home in {tmp_path / 'home'}."]
+
+
+def test_a_standalone_run_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    loggers = [logging.getLogger(name) for name in ("", "lagoon", "workers")]
+    before = [(each.level, list(each.handlers)) for each in loggers], dict(os.environ)
+    train_standalone(es_config(), tmp_path / "out", tmp_path / "home", ends("finished"))
+    assert ([(each.level, list(each.handlers)) for each in loggers], dict(os.environ)) == before
+
+
+def test_a_folder_that_holds_a_run_takes_no_second_one(tmp_path: Path) -> None:
+    train_standalone(es_config(), tmp_path, tmp_path / "home", ends("finished"))
+    before = {path: path.read_text() for path in tmp_path.iterdir()}
+    with pytest.raises(FileExistsError):
+        train_standalone(es_config(seed=7), tmp_path, tmp_path / "home", ends("finished"))
+    assert {path: path.read_text() for path in tmp_path.iterdir()} == before
+
+
+def test_a_cluster_of_our_own_keeps_its_sockets_in_the_homes_short_folder(tmp_path: Path) -> None:
+    home = tmp_path / ("long" * 40)
+    folder = Path(own_cluster(home)["_temp_dir"])
+    assert folder.parent == short_folder(home)
+    assert folder.parent.is_dir()
+    socket = folder / "session_2026-11-29_15-07-16_265946_1056900/sockets/plasma_store"
+    assert len(str(socket)) < 100
+    folder.parent.rmdir()

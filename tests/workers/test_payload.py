@@ -1,0 +1,30 @@
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from workers.payload import write_payload
+
+
+@pytest.fixture
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_weights_in_shared_memory_are_for_their_owner_alone(tmp_path: Path) -> None:
+    weights = {"a": np.arange(3, dtype=np.float32)}
+    path = write_payload(weights, tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert load_file(path)["a"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_an_array_that_is_no_weight_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="no weight format"):
+        write_payload({"a": np.arange(3)}, tmp_path)
+    assert not list(tmp_path.iterdir())
