@@ -22,7 +22,7 @@ from typing import Protocol
 
 import httpx
 
-from lagoon.events import Event, EventBatch, LogLogged
+from lagoon.events import MAX_BATCH_PARTS, Event, EventBatch, LogLogged, num_parts
 
 MAX_BATCH = 1000
 """Events a batch holds at most: well under the API's limit on their number."""
@@ -133,12 +133,13 @@ class PlatformSink:
         """The events as numbered batches of bounded size."""
         if not events:
             return
-        number = self._num_written + 1
-        body = EventBatch(writer=self._writer, number=number, events=tuple(events))
-        text = body.model_dump_json()
-        if len(text) <= MAX_BATCH_BYTES or len(events) == 1:
-            yield text
-            return
+        if len(events) == 1 or num_parts(events) <= MAX_BATCH_PARTS:
+            number = self._num_written + 1
+            body = EventBatch(writer=self._writer, number=number, events=tuple(events))
+            text = body.model_dump_json()
+            if len(text) <= MAX_BATCH_BYTES or len(events) == 1:
+                yield text
+                return
         half = len(events) // 2
         yield from self._batches(events[:half])
         yield from self._batches(events[half:])

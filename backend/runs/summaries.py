@@ -81,9 +81,7 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
     )
 
 
-async def _awaited(
-    session: AsyncSession, viewer: Principal, runs: Sequence[Run]
-) -> dict[str, Run]:
+async def _awaited(session: AsyncSession, viewer: Principal, runs: Sequence[Run]) -> dict[str, Run]:
     """The runs that others wait for, by id; only those that the viewer may see."""
     ids = {run.waiting_for_id for run in runs if run.waiting_for_id is not None}
     found = [await repository.visible(session, viewer, id) for id in sorted(ids)]
