@@ -1,10 +1,19 @@
-"""Names that follow from a home folder, where its path cannot stand: two homes share none."""
+"""The home folder, and the names that follow from it where its path cannot stand: two homes share
+none."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from pathlib import PurePath
+from pathlib import Path, PurePath
+
+DEFAULT_HOME = "~/.lagoon"
+
+
+def home_folder(chosen: str | os.PathLike[str] | None = None) -> Path:
+    """The absolute path of the chosen home folder (an option, or LAGOON_HOME), else of
+    ``~/.lagoon``."""
+    return Path(chosen or DEFAULT_HOME).expanduser().absolute()
 
 
 def home_key(home: str | os.PathLike[str]) -> str:

@@ -33,6 +33,7 @@ import ray
 from lagoon.clashes import Capacity, capacity_clashes
 from lagoon.config import RunConfig
 from lagoon.events import HeartbeatLogged, RunEnded
+from lagoon.homes import home_folder
 from workers import cluster
 from workers.environments import num_tasks
 from workers.generators import GeneratorHandle, Generators, RunFailed
@@ -42,7 +43,6 @@ from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
 from workers.models.folders import ModelError, model_folder
 from workers.reporting import Reporter, SinkHandler
-from workers.settings import home_folder
 from workers.sink import JsonlSink, PlatformSink, Sink
 
 HEARTBEAT_SECONDS = 5.0
@@ -220,9 +220,8 @@ def train_standalone(config: RunConfig, output: Path, home: Path | None = None) 
     (output / "config.json").write_text(config.model_dump_json(indent=2), encoding="utf-8")
     sink = JsonlSink(output / "events.jsonl")
     try:
-        ended = run_to_end(
-            config, sink, StopSwitch(), output / "checkpoints", home or home_folder()
-        )
+        home = home or home_folder(os.environ.get("LAGOON_HOME"))
+        ended = run_to_end(config, sink, StopSwitch(), output / "checkpoints", home)
     finally:
         sink.close()
     return 1 if ended.outcome == "failed" else 0
@@ -231,7 +230,7 @@ def train_standalone(config: RunConfig, output: Path, home: Path | None = None) 
 def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
     """Run one attempt of a platform's run: its config comes from the API, its events go there."""
     token = credential.read_text(encoding="utf-8").strip()
-    home = home_folder()
+    home = home_folder(os.environ.get("LAGOON_HOME"))
     folder = home / "attempts" / attempt_id
     switch = StopSwitch()
     with httpx.Client(
