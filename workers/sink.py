@@ -93,8 +93,6 @@ class PlatformSink:
         self._num_written, self._num_sent = 0, 0
         self._all_written = False
         self._closing = threading.Event()
-        self.rejected: str | None = None
-        """Set when the API refused this driver for good (another attempt has taken over)."""
         self._threads = [
             threading.Thread(target=self._write, name="sink-writer", daemon=True),
             threading.Thread(target=self._send, name="sink-sender", daemon=True),
@@ -218,7 +216,6 @@ class PlatformSink:
         ).model_dump_json()
 
     def _fenced_out(self, answer: str) -> bool:
-        self.rejected = answer
         logger.warning("the API no longer takes this driver's events: %s", answer)
         self._on_stop()
         return False
