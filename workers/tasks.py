@@ -92,7 +92,7 @@ def one_at_a_time(home: Path) -> Iterator[None]:
     one worthless, whichever of them the driver finds in its file.
     """
     folder = home / "attempts"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
