@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from lagoon.homes import session_cookie
+from lagoon.homes import home_folder, session_cookie
 
 
 def _postgres_url(value: SecretStr) -> SecretStr:
@@ -41,7 +41,7 @@ class Settings(BaseSettings):
         env_prefix="LAGOON_", use_attribute_docstrings=True, extra="ignore", frozen=True
     )
 
-    home: Path = Path("home")
+    home: Annotated[Path, BeforeValidator(home_folder)] = Field(default_factory=home_folder)
     """Folder for credentials and everything else that is kept on disk. The name of the session
     cookie follows from it, so the dashboard must be given the same one."""
     database_url: Annotated[SecretStr, AfterValidator(_postgres_url)]
@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     """Redis or Valkey, as redis://host:port/0."""
     api_url: WebUrl = "http://127.0.0.1:8000"
     """Where drivers and the CLI reach this API."""
+    public_api_url: WebUrl | None = None
+    """Where browsers reach this API. Default: the same place."""
     dashboard_url: WebUrl = "http://127.0.0.1:8501"
     """Where browsers reach the dashboard: the only place a sign-in link may lead to."""
     service_token_file: Path | None = None
@@ -79,7 +81,12 @@ class Settings(BaseSettings):
     @property
     def has_secure_cookies(self) -> bool:
         """True when browsers reach the API over https."""
-        return self.api_url.startswith("https://")
+        return self.browser_api_url.startswith("https://")
+
+    @property
+    def browser_api_url(self) -> str:
+        """Where browsers reach this API."""
+        return self.public_api_url or self.api_url
 
 
 def described(settings: Settings) -> dict[str, str]:

@@ -21,7 +21,7 @@ from benchmarks.frame import progress, versions
 from lagoon.config import RunConfig
 from lagoon.metrics import HELDOUT_SUCCESS, HELDOUT_TASKS
 from workers.models.folders import model_folder
-from workers.settings import home_folder
+from workers.settings import own_home
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "docs" / "results" / "data"
@@ -98,7 +98,7 @@ def _made_from(config: RunConfig, folder_of: Callable[[str], Path]) -> dict[str,
 
 
 def _folder(model: str) -> Path:
-    return model_folder(model, home_folder(), progress)
+    return model_folder(model, own_home(), progress)
 
 
 def resolved(cell: Cell) -> RunConfig:

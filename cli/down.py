@@ -10,7 +10,7 @@ import psutil
 
 from cli.client import load_credentials
 from cli.home import Home
-from cli.output import Refusal, say
+from cli.output import say
 from cli.processes import end, load_stack, marked, wait_until
 from cli.supervisor import stop_processes
 
@@ -57,11 +57,13 @@ def status(home: Home, transport: httpx.BaseTransport | None = None) -> dict[str
 
 
 def _checks(api_url: str, transport: httpx.BaseTransport | None) -> dict[str, Any]:
+    """What the API says of its parts; of an API that does not answer, that."""
     try:
         with httpx.Client(transport=transport, timeout=10.0, trust_env=False) as http:
             checks: dict[str, Any] = http.get(f"{api_url}/readyz").json()["checks"]
     except (httpx.HTTPError, ValueError, KeyError) as error:
-        raise Refusal(f"The API at {api_url} does not answer ({type(error).__name__}).") from None
+        detail = f"The API at {api_url} does not answer ({type(error).__name__})."
+        return {"api": {"ok": False, "detail": detail}}
     return checks
 
 

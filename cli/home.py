@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.output import Refusal
-from lagoon.homes import FolderTaken, home_key, make_short_folder, short_folder
-
-DEFAULT_HOME = Path("~/.lagoon")
+from lagoon.homes import FolderTaken, home_folder, home_key, make_short_folder, short_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +104,7 @@ class HomeLock:
 
 def find_home(option: Path | None) -> Home:
     """The home folder of ``--home``, else of LAGOON_HOME, else ``~/.lagoon``."""
-    chosen = option or Path(os.environ.get("LAGOON_HOME") or DEFAULT_HOME)
-    return Home(chosen.expanduser().absolute())
+    return Home(home_folder(option or os.environ.get("LAGOON_HOME")))
 
 
 def write_private(path: Path, text: str) -> None:

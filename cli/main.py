@@ -10,7 +10,7 @@ import httpx
 import typer
 from pydantic import ValidationError
 
-from cli import catalogue, experiments, models, runs
+from cli import catalogue, experiments, keys, models, runs
 from cli.down import down as stop_all
 from cli.down import status as find_status
 from cli.home import find_home
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(runs.app, name="runs")
 app.add_typer(experiments.app, name="experiments")
+app.add_typer(keys.app, name="keys")
 app.add_typer(models.app, name="models")
 app.command("methods")(catalogue.methods)
 app.command("environments")(catalogue.environments)
@@ -59,13 +60,13 @@ def down(home: HomeOption = None) -> None:
 
 @app.command()
 def status(context: typer.Context, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Whether Lagoon is up, and how it is. Ends with 1 when it is not up."""
+    """Whether Lagoon is up, and how it is. Ends with 1 when it is not up or does not answer."""
     found = find_status(find_home(home), context.obj)
     if as_json:
         say_json(found)
     else:
         _say_status(found)
-    if not found["up"]:
+    if not found["up"] or not found["checks"].get("api", {"ok": True})["ok"]:
         raise typer.Exit(1)
 
 

@@ -82,13 +82,14 @@ def choose_ports(
     """The first block that is wholly free and can be claimed, and its ports.
 
     ``api`` and ``dashboard`` replace the block's own. Raises ``Refusal`` when one of them is
-    taken, or when no block is free.
+    taken or not open to this user, or when no block is free.
     """
     for option, port in (("--api-port", api), ("--dashboard-port", dashboard)):
-        if port is not None and not is_free(port):
+        trouble = _trouble_with(port, is_free) if port is not None else None
+        if trouble is not None:
             raise Refusal(
-                f"Port {port} is taken by another program. Nothing was started. Choose another "
-                f"with {option} N, or leave it out."
+                f"Port {port} {trouble}. Nothing was started. Choose another with {option} N, or "
+                "leave it out."
             )
     if api is not None and api == dashboard:
         raise Refusal(f"--api-port and --dashboard-port are both {api}. They must differ.")
@@ -96,7 +97,8 @@ def choose_ports(
         ports = ports_of_block(block)
         ports = replace(ports, api=api or ports.api, dashboard=dashboard or ports.dashboard)
         wanted = ports.all()
-        if len(set(wanted)) == len(wanted) and all(map(is_free, wanted)) and claim(block):
+        is_usable = not any(_trouble_with(port, is_free) for port in wanted)
+        if len(set(wanted)) == len(wanted) and is_usable and claim(block):
             return block, ports
     raise Refusal(
         f"No {BLOCK_SIZE} neighbouring ports are free between {FIRST_PORT} and "
@@ -104,13 +106,26 @@ def choose_ports(
     )
 
 
+def _trouble_with(port: int, is_free: Callable[[int], bool]) -> str | None:
+    """Why a port cannot be used, or None."""
+    try:
+        return None if is_free(port) else "is taken by another program"
+    except PermissionError:
+        return "is not open to this user; ports below 1024 are usually the system's"
+
+
 def is_port_free(port: int) -> bool:
-    """True when nothing listens on ``port``, on any address."""
+    """True when nothing listens on ``port``, on any address.
+
+    Raises ``PermissionError`` when this user may not listen there.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # Without this a port whose last connection has just been closed counts as taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
+        except PermissionError:
+            raise
         except OSError:
             return False
     return True

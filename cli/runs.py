@@ -120,17 +120,17 @@ def logs(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The end of a run's log."""
+    """The end of a run's log. With --follow, --json prints one object a line."""
     with connect(find_home(home), context.obj) as api:
         page = api.get(f"/runs/{run_id}/log")
-        if as_json:
+        if as_json and not follow:
             say_json(page["items"])
             return
-        _say_lines(page)
+        _say_lines(page, as_json=as_json)
         while follow:
             ended = RunStatus(api.get(f"/runs/{run_id}")["status"]).is_terminal
             page = api.get(f"/runs/{run_id}/log", after=page["next_after"])
-            _say_lines(page)
+            _say_lines(page, as_json=as_json)
             if ended and not page["items"]:
                 return
             if not page["items"]:
@@ -195,6 +195,6 @@ def wait_for_end(api: Api, run_id: str, *, quiet: bool) -> dict[str, Any]:
         time.sleep(POLL_SECONDS)
 
 
-def _say_lines(page: dict[str, Any]) -> None:
+def _say_lines(page: dict[str, Any], *, as_json: bool) -> None:
     for item in page["items"]:
-        say(item["line"])
+        say(json.dumps(item, allow_nan=False) if as_json else item["line"])

@@ -17,6 +17,7 @@ import plotly.graph_objects as go
 from dashboard import palette
 from dashboard.axes import Ruler
 from dashboard.watch import Curve
+from dashboard.words import number
 from lagoon.metrics import Metric
 
 FONT = '"Source Sans", "Source Sans Pro", "Source Sans 3", system-ui, sans-serif'
@@ -60,9 +61,16 @@ class Chart:
 
     layout: dict[str, Any]
     traces: list[dict[str, Any]] = field(default_factory=list)
+    thinned: tuple[int, int] = (0, 0)
+    """Points drawn and points there are of the longest series that is not drawn whole."""
 
     def figure(self) -> go.Figure:
-        """The finished figure."""
+        """The finished figure; below it stands how much of the data it shows."""
+        shown, total = self.thinned
+        if total:
+            title = self.layout["xaxis"]["title"]
+            text = f"{title['text']} · {number(shown)} of {number(total)} points"
+            self.layout["xaxis"]["title"] = {**title, "text": text}
         return go.Figure(data=self.traces, layout=self.layout)
 
     def show_legend(self) -> None:
@@ -85,6 +93,8 @@ class Line:
     color: str
     dash: str = "solid"
     markers: bool = False
+    num_total: int = 0
+    """Points there are, when only some of them are drawn; else 0."""
 
 
 def line_of(
@@ -92,7 +102,8 @@ def line_of(
 ) -> Line:
     """A curve as a line."""
     ys = [curve.values[step] for step in curve.steps]
-    return Line(name, ruler.place(curve), ys, color, dash, markers)
+    num_total = curve.num_total if curve.is_thinned else 0
+    return Line(name, ruler.place(curve), ys, color, dash, markers, num_total)
 
 
 def chart(x_title: str, y_title: str, *, height: int = 260, percent: bool = False) -> Chart:
@@ -130,7 +141,18 @@ def lines(
     if len(members) > 1 if legend is None else legend:
         drawn.show_legend()
     _settle_constant(drawn, members)
+    _settle_x(drawn, members)
     return drawn
+
+
+def _settle_x(drawn: Chart, members: Sequence[Line]) -> None:
+    """Say how much is drawn, and keep a single place off Plotly's default range of -1 to 1."""
+    for line in members:
+        if line.num_total > max(len(line.ys), drawn.thinned[1]):
+            drawn.thinned = (len(line.ys), line.num_total)
+    known = {x for line in members for x in line.xs}
+    if len(known) == 1 and (x := known.pop()) >= 0:
+        drawn.layout["xaxis"].setdefault("range", [-0.04 * x, 2 * x] if x else [-0.04, 1])
 
 
 def _settle_constant(drawn: Chart, members: Sequence[Line]) -> None:
@@ -288,6 +310,7 @@ def stacked(members: Sequence[Line], x_title: str, y_title: str) -> Chart:
         )
     drawn.show_legend()
     drawn.layout["yaxis"]["rangemode"] = "tozero"
+    _settle_x(drawn, members)
     return drawn
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lagoon.homes import session_cookie
+from lagoon.homes import home_folder, session_cookie
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +31,5 @@ class Settings:
             dashboard_url=environment.get("LAGOON_DASHBOARD_URL", "http://127.0.0.1:8501").rstrip(
                 "/"
             ),
-            session_cookie=session_cookie(environment.get("LAGOON_HOME", "home")),
+            session_cookie=session_cookie(home_folder(environment.get("LAGOON_HOME"))),
         )

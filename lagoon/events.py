@@ -7,6 +7,7 @@ infinities travel as strings, exactly.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
@@ -17,6 +18,10 @@ from lagoon.status import EndMarker
 from lagoon.trajectory import Split
 
 MAX_BATCH_EVENTS = 5000
+MAX_PARTS = 10_000
+"""Points, counts, turns or lines that one event may hold."""
+MAX_BATCH_PARTS = 50_000
+"""The same over all events of a batch."""
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -45,6 +50,11 @@ class _Event(BaseModel):
     at: float
     """Unix time in seconds, UTC."""
 
+    @property
+    def num_parts(self) -> int:
+        """Points, counts, turns or lines in the event."""
+        return 0
+
 
 class Point(BaseModel):
     """One metric's value. Its step is the event's."""
@@ -68,7 +78,12 @@ class StepLogged(_Event):
 
     type: Literal["step"] = "step"
     step: int = Field(ge=0)
-    points: tuple[Point, ...]
+    points: tuple[Point, ...] = Field(max_length=MAX_PARTS)
+
+    @property
+    def num_parts(self) -> int:
+        """Its points."""
+        return len(self.points)
 
 
 class HistogramLogged(_Event):
@@ -77,7 +92,12 @@ class HistogramLogged(_Event):
     type: Literal["histogram"] = "histogram"
     step: int = Field(ge=0)
     name: str
-    counts: dict[int, int]
+    counts: dict[int, int] = Field(max_length=MAX_PARTS)
+
+    @property
+    def num_parts(self) -> int:
+        """Its counts."""
+        return len(self.counts)
 
     @field_validator("name")
     @classmethod
@@ -113,7 +133,12 @@ class TrajectoryLogged(_Event):
     completed_version: int
     truncated: bool
     seconds: float
-    turns: tuple[TurnLogged, ...]
+    turns: tuple[TurnLogged, ...] = Field(max_length=MAX_PARTS)
+
+    @property
+    def num_parts(self) -> int:
+        """Its turns."""
+        return len(self.turns)
 
 
 class StatusLogged(_Event):
@@ -137,7 +162,12 @@ class LogLogged(_Event):
     """Lines of the driver's log."""
 
     type: Literal["log"] = "log"
-    lines: tuple[str, ...]
+    lines: tuple[str, ...] = Field(max_length=MAX_PARTS)
+
+    @property
+    def num_parts(self) -> int:
+        """Its lines."""
+        return len(self.lines)
 
 
 class CheckpointLogged(_Event):
@@ -179,3 +209,18 @@ class EventBatch(BaseModel):
     writer: str = Field(min_length=1, max_length=64)
     number: int = Field(ge=1)
     events: tuple[Event, ...] = Field(max_length=MAX_BATCH_EVENTS)
+
+    @field_validator("events")
+    @classmethod
+    def _bounded(cls, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        found = num_parts(events)
+        if found > MAX_BATCH_PARTS:
+            raise ValueError(
+                f"{found} points, counts, turns and lines in one batch; at most {MAX_BATCH_PARTS}"
+            )
+        return events
+
+
+def num_parts(events: Iterable[Event]) -> int:
+    """Points, counts, turns and lines in all of ``events``."""
+    return sum(event.num_parts for event in events)

@@ -1,4 +1,5 @@
-"""Names that follow from a home folder, where its path cannot stand: two homes share none.
+"""The home folder, and the names that follow from it where its path cannot stand: two homes share
+none.
 
 One of them is a folder for Unix sockets, which is made here for all who listen on one.
 """
@@ -11,9 +12,17 @@ import stat
 import tempfile
 from pathlib import Path, PurePath
 
+DEFAULT_HOME = "~/.lagoon"
+
 
 class FolderTaken(Exception):
     """Somebody else's folder stands where one of ours has to be."""
+
+
+def home_folder(chosen: str | os.PathLike[str] | None = None) -> Path:
+    """The absolute path of the chosen home folder (an option, or LAGOON_HOME), else of
+    ``~/.lagoon``."""
+    return Path(chosen or DEFAULT_HOME).expanduser().absolute()
 
 
 def home_key(home: str | os.PathLike[str]) -> str:

@@ -5,7 +5,6 @@ is a label, never a part of the name. Code reports ``{METRIC: value}``, so that 
 is a ``NameError`` before it is a gap in a chart.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,11 +35,6 @@ class Metric:
     def panel(self) -> str:
         """The dashboard panel the metric belongs to: the part before the slash."""
         return self.name.split("/")[0]
-
-
-def unknown(names: Iterable[str]) -> list[str]:
-    """The names among ``names`` that are not in the catalogue, sorted."""
-    return sorted(set(names) - CATALOGUE.keys())
 
 
 REWARD_MEAN = Metric("reward/mean", "reward", "Mean reward of the trajectories trained on.")

@@ -62,6 +62,12 @@ def test_the_api_and_the_dashboard_derive_the_cookies_name_from_one_home_folder(
     assert len(homes) == 1
 
 
+def test_the_api_and_the_dashboard_agree_on_where_browsers_find_both():
+    for name in ("LAGOON_PUBLIC_API_URL", "LAGOON_DASHBOARD_URL"):
+        assert SERVICES["api"]["environment"][name] == SERVICES["dashboard"]["environment"][name]
+        assert "${LAGOON_PUBLIC" in SERVICES["api"]["environment"][name]
+
+
 def test_volumes_and_dependencies_are_declared():
     for service in SERVICES.values():
         for volume in service.get("volumes") or []:
@@ -96,7 +102,7 @@ def test_settings_are_ones_that_somebody_reads():
         f"LAGOON_{field.upper()}"
         for settings in (ApiSettings, WorkerSettings)
         for field in settings.model_fields
-    } | {"LAGOON_PUBLIC_API_URL"}
+    }
     for service in SERVICES.values():
         given = service.get("environment") or {}
         assert {name for name in given if name.startswith("LAGOON_")} <= known

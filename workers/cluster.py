@@ -23,7 +23,7 @@ from workers.actors.generator import GeneratorActor
 from workers.actors.trainer import TrainerActor
 from workers.generators import RunFailed, UpdateReport, failure
 from workers.rollout import EpisodeFailure, EpisodeRequest
-from workers.settings import home_folder
+from workers.settings import own_home
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ def connect() -> None:
     if address:
         ray.init(address=address, log_to_driver=True, logging_level="WARNING")
     else:
-        ray.init(address="local", logging_level="WARNING", **own_cluster(home_folder()))
+        ray.init(address="local", logging_level="WARNING", **own_cluster(own_home()))
 
 
 def own_cluster(home: Path) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
 from workers.models.folders import ModelError, model_folder
 from workers.reporting import Reporter, SinkHandler
-from workers.settings import home_folder
+from workers.settings import own_home
 from workers.sink import JsonlSink, PlatformSink, Sink
 
 HEARTBEAT_SECONDS = 5.0
@@ -224,7 +224,7 @@ def train_standalone(
     when the run finished or was stopped, 1 when it failed. Raises ``FileExistsError`` when
     ``output`` holds the events of another run, with nothing changed.
     """
-    home = home or home_folder()
+    home = home or own_home()
     sink = JsonlSink(output / "events.jsonl")
     try:
         (output / "config.json").write_text(config.model_dump_json(indent=2), encoding="utf-8")
@@ -271,7 +271,7 @@ def _home_for_children(home: Path) -> Iterator[None]:
 def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
     """Run one attempt of a platform's run: its config comes from the API, its events go there."""
     token = credential.read_text(encoding="utf-8").strip()
-    home = home_folder()
+    home = own_home()
     folder = home / "attempts" / attempt_id
     switch = StopSwitch()
     with httpx.Client(

@@ -3,8 +3,8 @@
 ::
 
     sample ─▶ AsyncLLM ─▶ engine process ─▶ tokens, log-probabilities, version spans
-    publish / perturb / restore / update ─▶ pause, keeping requests and clearing the cache
-                                            ─▶ load ─▶ label ─▶ resume
+    publish / perturb / update ─▶ pause, keeping requests and clearing the cache
+                                  ─▶ load ─▶ label ─▶ resume
 
 Behavior log-probabilities are those of the distribution that was sampled from: vLLM's "processed"
 mode, which divides by the temperature first. A greedy token (temperature 0) reports its
@@ -164,10 +164,6 @@ class VLLMEngine:
     async def perturb(self, seed: int, sigma: float, noise: NoiseKey) -> None:
         """Load ``master + sigma * noise(seed)``; the version stays that of the master."""
         await self._load({"kind": "perturb", "seed": seed, "sigma": sigma, "noise": noise}, None)
-
-    async def restore(self) -> None:
-        """Load the master."""
-        await self._load({"kind": "restore"}, None)
 
     async def update(
         self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: NoiseKey

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lagoon.config import RunConfig
 from lagoon.homes import make_short_folder
-from workers.settings import home_folder
+from workers.settings import own_home
 
 if TYPE_CHECKING:
     from vllm import AsyncEngineArgs
@@ -69,7 +69,7 @@ def environment(threads: int) -> dict[str, str]:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_RPC_BASE_PATH": str(make_short_folder(home_folder())),
+        "VLLM_RPC_BASE_PATH": str(make_short_folder(own_home())),
     }
 
 

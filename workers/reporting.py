@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lagoon import metrics as m
 from lagoon.events import (
+    MAX_PARTS,
     HistogramLogged,
     LogLogged,
     Point,
@@ -173,7 +174,7 @@ def _readable(trajectory: Trajectory, step: int, at: float) -> TrajectoryLogged:
                 seconds=turn.seconds,
                 error=turn.error,
             )
-            for turn in trajectory.turns
+            for turn in trajectory.turns[:MAX_PARTS]
         ),
     )
 
@@ -187,5 +188,7 @@ class SinkHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record, as lines."""
-        lines = tuple(line[:MAX_LINE_CHARACTERS] for line in self.format(record).splitlines())
-        self._sink.log(LogLogged(at=record.created, lines=lines))
+        lines = [line[:MAX_LINE_CHARACTERS] for line in self.format(record).splitlines()]
+        for first in range(0, len(lines), MAX_PARTS):
+            chunk = tuple(lines[first : first + MAX_PARTS])
+            self._sink.log(LogLogged(at=record.created, lines=chunk))

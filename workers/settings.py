@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-DEFAULT_HOME = Path("~/.lagoon")
+from lagoon.homes import home_folder
 
 
 class Settings(BaseSettings):
@@ -19,7 +20,7 @@ class Settings(BaseSettings):
         env_prefix="LAGOON_", use_attribute_docstrings=True, extra="ignore", frozen=True
     )
 
-    home: Path = Field(default_factory=lambda: DEFAULT_HOME.expanduser())
+    home: Annotated[Path, BeforeValidator(home_folder)] = Field(default_factory=home_folder)
     """Folder for attempts and models; shared by the nodes of a cluster."""
     api_url: str = "http://127.0.0.1:8000"
     """Where the API answers."""
@@ -56,6 +57,6 @@ def ray_token() -> str | None:
     return Path(path).read_text(encoding="utf-8").strip() if path else None
 
 
-def home_folder() -> Path:
-    """The home folder of LAGOON_HOME, else ``~/.lagoon``."""
-    return Path(os.environ.get("LAGOON_HOME") or DEFAULT_HOME).expanduser().absolute()
+def own_home() -> Path:
+    """The home folder of this process: LAGOON_HOME, else ``~/.lagoon``."""
+    return home_folder(os.environ.get("LAGOON_HOME"))

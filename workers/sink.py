@@ -23,7 +23,7 @@ from typing import Protocol
 
 import httpx
 
-from lagoon.events import Event, EventBatch, LogLogged
+from lagoon.events import MAX_BATCH_PARTS, Event, EventBatch, LogLogged, num_parts
 
 MAX_BATCH = 1000
 """Events a batch holds at most: well under the API's limit on their number."""
@@ -96,8 +96,6 @@ class PlatformSink:
         self._all_written = self._has_failed = False
         self._told: set[int] = set()
         self._closing = threading.Event()
-        self.rejected: str | None = None
-        """Set when the API refused this driver for good (another attempt has taken over)."""
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=f"sink-{name}", daemon=True)
             for name, work in (("writer", self._write), ("sender", self._send))
@@ -151,12 +149,13 @@ class PlatformSink:
         """The events as numbered batches of bounded size."""
         if not events:
             return
-        number = self._num_written + 1
-        body = EventBatch(writer=self._writer, number=number, events=tuple(events))
-        text = body.model_dump_json()
-        if len(text) <= MAX_BATCH_BYTES or len(events) == 1:
-            yield text
-            return
+        if len(events) == 1 or num_parts(events) <= MAX_BATCH_PARTS:
+            number = self._num_written + 1
+            body = EventBatch(writer=self._writer, number=number, events=tuple(events))
+            text = body.model_dump_json()
+            if len(text) <= MAX_BATCH_BYTES or len(events) == 1:
+                yield text
+                return
         half = len(events) // 2
         yield from self._batches(events[:half])
         yield from self._batches(events[half:])
@@ -247,7 +246,6 @@ class PlatformSink:
         ).model_dump_json()
 
     def _fenced_out(self, answer: str) -> bool:
-        self.rejected = answer
         logger.warning("the API no longer takes this driver's events: %s", answer)
         self._on_stop()
         return False

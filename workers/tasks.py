@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import os
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,23 +64,41 @@ def submit_attempt(attempt_id: str, platform: Platform, ray: RayJobs, home: Path
     The platform refuses an attempt that is over, or deleted: then there is nothing to submit.
     """
     job = submission_id(attempt_id)
-    if ray.state(job).status == "missing":
-        try:
-            token, api_url = platform.mint_token(attempt_id)
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code not in (404, 409, 410):
-                raise
-            logger.warning("attempt %s is not to be started any more", attempt_id)
-            return
-        credential = write_credential(home, attempt_id, token)
-        try:
-            command = entrypoint(attempt_id, api_url, credential)
-            ray.submit(job, command, driver_environment(home, attempt_id))
-        except SubmitRefused as error:
-            reason = f"Ray refused the job: {error}"
-            platform.report_submit_failed(attempt_id, reason, traceback.format_exc())
-            return
+    with one_at_a_time(home):
+        if ray.state(job).status == "missing":
+            try:
+                token, api_url = platform.mint_token(attempt_id)
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code not in (404, 409, 410):
+                    raise
+                logger.warning("attempt %s is not to be started any more", attempt_id)
+                return
+            credential = write_credential(home, attempt_id, token)
+            try:
+                command = entrypoint(attempt_id, api_url, credential)
+                ray.submit(job, command, driver_environment(home, attempt_id))
+            except SubmitRefused as error:
+                reason = f"Ray refused the job: {error}"
+                platform.report_submit_failed(attempt_id, reason, traceback.format_exc())
+                return
     platform.report_submitted(attempt_id, job)
+
+
+@contextlib.contextmanager
+def one_at_a_time(home: Path) -> Iterator[None]:
+    """Held from the look at Ray to the submission.
+
+    A task that is delivered twice would otherwise mint twice, and the later token makes the earlier
+    one worthless, whichever of them the driver finds in its file.
+    """
+    folder = home / "attempts"
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def observe_attempts(platform: Platform, ray: RayJobs) -> None:

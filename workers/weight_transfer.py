@@ -3,7 +3,7 @@
 ::
 
     trainer ─▶ safetensors file in shared memory ─▶ "weights" ─┐
-    model folder ─▶ float32 master ─▶ "perturb" | "restore" | "update" ─┴▶ layerwise reload
+    model folder ─▶ float32 master ─▶ "perturb" | "update" ────┴▶ layerwise reload
 
 Weights arrive under their checkpoint names and go through the model's own loader, because vLLM
 on CPU repacks linear layers and frees the originals. For evolution strategies the master stays in
@@ -58,7 +58,7 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is untyped
 class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]  # likewise
     """One change of the engine's weights; only the fields of its kind are read."""
 
-    kind: Literal["weights", "perturb", "restore", "update"]
+    kind: Literal["weights", "perturb", "update"]
     path: str = ""
     seed: int = 0
     sigma: float = 0.0
@@ -118,8 +118,7 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):  #
                 seed, sigma = update_info.seed, update_info.sigma
                 self._load(perturbed(self.required_master(), seed, sigma, update_info.noise))
             else:
-                if update_info.kind == "update":
-                    self._update_master(update_info)
+                self._update_master(update_info)
                 self._load(self.required_master().items())
 
     def shutdown(self) -> None:

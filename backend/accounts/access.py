@@ -114,7 +114,8 @@ def _token(request: Request, settings: Settings) -> Token | None:
 def _refuse_foreign_origin(request: Request, settings: Settings) -> None:
     """A cookie alone must not let another site's page change anything."""
     origin = request.headers.get("origin")
-    allowed = {origin_of(settings.api_url), origin_of(settings.dashboard_url)}
+    ours = (settings.api_url, settings.browser_api_url, settings.dashboard_url)
+    allowed = {origin_of(url) for url in ours}
     if origin is not None and origin not in allowed:
         raise Forbidden(f"Requests from pages at {origin} are not accepted.")
 

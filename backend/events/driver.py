@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, Run
 from backend.runs.transitions import move, record
-from backend.text import without_nul
+from backend.text import excerpt, first_line, without_nul
 from lagoon.events import HeartbeatLogged, RunEnded, StatusLogged, StepLogged
 from lagoon.status import RunStatus
 
@@ -33,25 +33,26 @@ def note_phase(
     session: AsyncSession, run: Run, attempt: Attempt, event: StatusLogged, now: datetime
 ) -> None:
     """A starting run whose driver says so is running; the newest phase is the reason shown."""
+    message = first_line(event.message)
     if event.phase == "running" and run.status == RunStatus.STARTING:
-        move(session, run, attempt, RunStatus.RUNNING, event.message, now, by="driver")
+        move(session, run, attempt, RunStatus.RUNNING, message, now, by="driver")
         return
-    record(session, run, attempt.number, "phase", event.message, now, by="driver")
+    record(session, run, attempt.number, "phase", message, now, by="driver")
     if event.phase == run.status:
-        run.reason = without_nul(event.message)
+        run.reason = without_nul(message)
 
 
 def conclude(
     session: AsyncSession, run: Run, attempt: Attempt, event: RunEnded, now: datetime
 ) -> None:
     """The driver's last word decides, unless the run had ended before."""
+    reason = first_line(event.reason)
     if RunStatus(run.status).is_terminal or RunStatus(attempt.status).is_terminal:
-        reason = f"The driver ended as {event.outcome} after the run had ended. {event.reason}"
-        record(session, run, attempt.number, "late", reason, now, by="driver")
+        late = f"The driver ended as {event.outcome} after the run had ended. {reason}"
+        record(session, run, attempt.number, "late", late, now, by="driver")
         return
     if event.traceback is not None:
-        run.traceback = without_nul(event.traceback)
-    reason = event.reason
+        run.traceback = excerpt(event.traceback)
     if not reason and event.outcome == "stopped" and run.stop_requested_by is not None:
         reason = f"Stopped on request by {run.stop_requested_by}."
     move(session, run, attempt, RunStatus(event.outcome), reason, now, by="driver")

@@ -21,6 +21,9 @@ from lagoon.metrics import CATALOGUE
 COPY_POINTS = "COPY metric_points (series_id, attempt, step, at, value, cursor) FROM STDIN"
 
 MAX_LABEL_CHARACTERS = 500
+MAX_BATCH_SERIES = 2000
+"""Different series in one batch: a row of eleven values each must stay within the 65,535 values
+that one statement may carry."""
 
 Labels = tuple[tuple[str, str], ...]
 SeriesKey = tuple[str, Labels]
@@ -43,7 +46,15 @@ async def store_points(
 ) -> None:
     """Store the scalar values of ``steps``."""
     keys = [[(point.name, _labels(point.labels)) for point in event.points] for event in steps]
-    series = await _series_ids(session, run.id, {key for each in keys for key in each})
+    distinct = {key for each in keys for key in each}
+    if len(distinct) > MAX_BATCH_SERIES:
+        raise Problem(
+            422,
+            "invalid-events",
+            f"The points of the batch are of {len(distinct)} different series; at most "
+            f"{MAX_BATCH_SERIES} may be in one batch. Nothing of it was stored.",
+        )
+    series = await _series_ids(session, run.id, distinct)
     number, cursor = attempt.number, run.cursor
     rows: list[str] = []
     values: dict[int, list[tuple[int, float]]] = {}

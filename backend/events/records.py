@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, Checkpoint, LogLine, Run, TrajectoryRecord
@@ -44,22 +45,18 @@ def store_trajectories(
         )
 
 
-def store_log(
+async def store_log(
     session: AsyncSession, run: Run, attempt: Attempt, events: Sequence[LogLogged]
 ) -> None:
     """Append lines to the run's log."""
-    for event in events:
-        for line in event.lines:
-            run.num_log_lines += 1
-            session.add(
-                LogLine(
-                    run_id=run.id,
-                    n=run.num_log_lines,
-                    at=_time(event.at),
-                    attempt=attempt.number,
-                    line=without_nul(line),
-                )
-            )
+    lines = [(_time(event.at), without_nul(line)) for event in events for line in event.lines]
+    rows = [
+        {"run_id": run.id, "n": n, "at": at, "attempt": attempt.number, "line": line}
+        for n, (at, line) in enumerate(lines, start=run.num_log_lines + 1)
+    ]
+    run.num_log_lines += len(rows)
+    if rows:
+        await session.execute(insert(LogLine), rows)
 
 
 def store_checkpoints(

@@ -79,11 +79,14 @@ async def create_experiment(
 
 
 @router.get("/experiments/{experiment_id}")
-async def read_experiment(experiment: VisibleExperiment, session: SessionOf) -> ExperimentDetail:
+async def read_experiment(
+    experiment: VisibleExperiment, person: Person, session: SessionOf
+) -> ExperimentDetail:
     """One experiment with its newest runs."""
     shown = await repository.described(session, experiment)
     runs = await runs_repository.of_experiment(session, experiment.id, MAX_RUNS_SHOWN)
-    return ExperimentDetail(**shown.model_dump(), runs=await summaries.summarized(session, runs))
+    summarized = await summaries.summarized(session, person, runs)
+    return ExperimentDetail(**shown.model_dump(), runs=summarized)
 
 
 @router.patch("/experiments/{experiment_id}")

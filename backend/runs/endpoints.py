@@ -62,7 +62,7 @@ async def create_run(
         )
         run = await repository.visible(session, person, earlier) if earlier else None
         if run is not None:
-            return await summaries.detailed(session, run)
+            return await summaries.detailed(session, person, run)
     config = await validated(session, body.config)
     run = await add_run(
         session,
@@ -74,7 +74,7 @@ async def create_run(
         now=now,
         run_id=run_id,
     )
-    created = await summaries.detailed(session, run)
+    created = await summaries.detailed(session, person, run)
     await session.commit()
     return created
 
@@ -109,7 +109,7 @@ async def list_runs(
     shown = runs[:limit]
     more = len(runs) > limit
     return Page(
-        items=await summaries.summarized(session, shown),
+        items=await summaries.summarized(session, person, shown),
         next=encode_cursor(shown[-1].created_at, shown[-1].id) if more else None,
     )
 
@@ -121,6 +121,7 @@ async def list_runs(
 )
 async def read_run(
     run: ReadableRun,
+    person: Person,
     response: Response,
     session: SessionOf,
     if_none_match: Annotated[str, Header()] = "",
@@ -130,7 +131,7 @@ async def read_run(
     if tag in [each.strip().removeprefix("W/") for each in if_none_match.split(",")]:
         return Response(status_code=304, headers={"ETag": tag})
     response.headers["ETag"] = tag
-    return await summaries.detailed(session, run)
+    return await summaries.detailed(session, person, run)
 
 
 @router.post("/runs/{run_id}/stop", status_code=202)
@@ -138,7 +139,7 @@ async def stop_run(run: WritableRun, person: Person, session: SessionOf, now: No
     """Ask a run to stop; a run that has not started is stopped at once."""
     await request_stop(session, run, person.username, now)
     await session.flush()
-    stopped = await summaries.detailed(session, run)
+    stopped = await summaries.detailed(session, person, run)
     await session.commit()
     return stopped
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Run
@@ -50,9 +50,13 @@ async def _start_oldest(session: AsyncSession, now: datetime) -> Run | None:
 
 
 async def _tell_the_others(session: AsyncSession, active: Run) -> None:
-    """Only rows whose reason changes are touched, and never one that is being changed."""
-    reason = f"Waiting for run {active.name} ({active.id}), which is {active.status}."
-    waiting = select(Run).where(Run.status == RunStatus.QUEUED.value, Run.reason != reason)
+    """Only rows whose reason changes are touched, and never one that is being changed.
+
+    The reason does not name the run: ``summaries.py`` does, for those who may see it.
+    """
+    reason = f"Waiting for another run, which is {active.status}."
+    is_news = or_(Run.reason != reason, Run.waiting_for_id.is_distinct_from(active.id))
+    waiting = select(Run).where(Run.status == RunStatus.QUEUED.value, is_news)
     for run in await session.scalars(waiting.with_for_update(skip_locked=True)):
         run.reason = reason
         run.waiting_for_id = active.id

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.accounts.access import Principal
 from backend.models import Attempt, MetricLatest, MetricSeries, Run, User
 from backend.runs import repository
 from backend.runs.schemas import (
@@ -34,22 +35,31 @@ class _Figures:
     last: dict[str, float | None] = field(default_factory=dict)
 
 
-async def summarized(session: AsyncSession, runs: Sequence[Run]) -> list[RunSummary]:
-    """The runs as list rows, in the same order."""
+async def summarized(
+    session: AsyncSession, viewer: Principal, runs: Sequence[Run]
+) -> list[RunSummary]:
+    """The runs as list rows, in the same order.
+
+    A run that waits names the one it waits for only to a viewer who may see that one too.
+    """
     ids = [run.id for run in runs]
+    awaited = await _awaited(session, viewer, runs)
     figures = await _figures(session, ids)
     owners = await _owners(session, {run.owner_id for run in runs})
     counts = await _num_attempts(session, ids)
     return [
-        RunSummary(**_columns(run, owners[run.owner_id], counts[run.id], figures[run.id]))
+        RunSummary(
+            **_columns(run, owners[run.owner_id], counts[run.id], figures[run.id])
+            | _named_reason(run, awaited)
+        )
         for run in runs
     ]
 
 
-async def detailed(session: AsyncSession, run: Run) -> RunDetail:
+async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDetail:
     """The run with everything its page's header needs."""
-    [summary] = await summarized(session, [run])
-    waiting_for = await session.get(Run, run.waiting_for_id) if run.waiting_for_id else None
+    [summary] = await summarized(session, viewer, [run])
+    waiting_for = (await _awaited(session, viewer, [run])).get(run.waiting_for_id or "")
     return RunDetail(
         **dict(summary),
         config=run.config,
@@ -69,6 +79,20 @@ async def detailed(session: AsyncSession, run: Run) -> RunDetail:
             for checkpoint in await repository.checkpoints(session, run.id)
         ],
     )
+
+
+async def _awaited(session: AsyncSession, viewer: Principal, runs: Sequence[Run]) -> dict[str, Run]:
+    """The runs that others wait for, by id; only those that the viewer may see."""
+    ids = {run.waiting_for_id for run in runs if run.waiting_for_id is not None}
+    found = [await repository.visible(session, viewer, id) for id in sorted(ids)]
+    return {run.id: run for run in found if run is not None}
+
+
+def _named_reason(run: Run, awaited: dict[str, Run]) -> dict[str, str]:
+    named = awaited.get(run.waiting_for_id or "")
+    if named is None:
+        return {}
+    return {"reason": f"Waiting for run {named.name} ({named.id}), which is {named.status}."}
 
 
 def _columns(run: Run, owner: str, num_attempts: int, figures: _Figures) -> dict[str, Any]:

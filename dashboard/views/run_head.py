@@ -11,7 +11,7 @@ from dashboard.session import Site, remembered
 from dashboard.views.area import RunArea
 from dashboard.words import clock_time, elapsed, number, percent, plural, short_time, utc_time
 from dashboard.words import to_float as value_of
-from lagoon.metrics import RESPONSE_TOKENS, TOKENS_PER_SECOND
+from lagoon.metrics import HELDOUT_SUCCESS, RESPONSE_TOKENS, TOKENS_PER_SECOND
 from lagoon.status import RunStatus
 
 
@@ -79,7 +79,7 @@ def figures(area: RunArea) -> None:
     detail = area.detail
     active = RunStatus(detail["status"]).is_active
     alarms(detail)
-    area.curves([TOKENS_PER_SECOND, RESPONSE_TOKENS])
+    area.curves([HELDOUT_SUCCESS, TOKENS_PER_SECOND, RESPONSE_TOKENS])
     st.html(markup.progress(detail["step"], detail["max_steps"], is_active=active))
     st.html(
         markup.cards(
@@ -87,7 +87,7 @@ def figures(area: RunArea) -> None:
                 markup.card("Step", f"{number(detail['step'])} / {number(detail['max_steps'])}",
                             _share_done(detail)),
                 markup.card("Held-out success", percent(detail["last_heldout_success"]),
-                            _gain(detail), "Greedy success on the fixed held-out tasks"),
+                            _gain(area), "Greedy success on the fixed held-out tasks"),
                 markup.card("Reward", number(detail["last_reward"]), "last step, mean"),
                 _speed(area),
                 markup.card("Time", elapsed(detail["started_at"], detail["ended_at"],
@@ -111,10 +111,10 @@ def actions(site: Site, detail: records.RunDetail) -> None:
 
 @st.dialog("Stop this run?")
 def _confirm_stop(site: Site, detail: records.RunDetail) -> None:
-    st.markdown(
-        f"**{detail['name']}** (`{detail['id']}`) has done {detail['step']} of "
-        f"{plural(detail['max_steps'], 'step')}. It saves its weights, then ends. What it has "
-        "reported stays; it cannot be continued."
+    st.html(
+        f"<p><b>{escape(detail['name'])}</b> (<code>{escape(detail['id'])}</code>) has done "
+        f"{detail['step']} of {plural(detail['max_steps'], 'step')}. It saves its weights, then "
+        "ends. What it has reported stays; it cannot be continued.</p>"
     )
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Keep running"):
@@ -158,7 +158,10 @@ def _share_done(detail: records.RunDetail) -> str:
     return f"{100 * detail['step'] / max(1, detail['max_steps']):.0f} % of the budget"
 
 
-def _gain(detail: records.RunDetail) -> str:
+def _gain(area: RunArea) -> str:
+    detail, success = area.detail, area.curve(HELDOUT_SUCCESS)
+    if success and len(success.values) == 1:
+        return _first_evaluation(detail, success.steps[0])
     first, last = (
         value_of(detail["first_heldout_success"]),
         value_of(detail["last_heldout_success"]),
@@ -168,6 +171,16 @@ def _gain(detail: records.RunDetail) -> str:
     points = 100 * (last - first)
     kind = "good" if points > 0 else ("bad" if points < 0 else "")
     return markup.chip(f"{points:+.1f} points", kind) + f" from {percent(first)}"
+
+
+def _first_evaluation(detail: records.RunDetail, step: int) -> str:
+    """There is nothing to compare yet: when there will be."""
+    if RunStatus(detail["status"]).is_terminal:
+        return "the only evaluation"
+    every, last = detail["config"]["evaluation"]["every_steps"], detail["max_steps"]
+    following = min((step // every + 1) * every, last)
+    note = f"; the next at step {number(following)}" if following > step else ""
+    return f"first evaluation{note}"
 
 
 def _speed(area: RunArea) -> str:

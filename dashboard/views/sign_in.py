@@ -25,8 +25,9 @@ def show(api: Api, settings: Settings) -> None:
             st.html(
                 markup.notice(
                     "That sign-in link was used or has expired.",
-                    "Each link works once, for ten minutes. Sign in below, or make a new one "
-                    "with the lagoon command.",
+                    "Each link works once, for ten minutes. Sign in below; or, on the machine that "
+                    "Lagoon runs on, type lagoon up (or make run) again in another terminal: it "
+                    "prints a new link.",
                     "warn",
                 )
             )

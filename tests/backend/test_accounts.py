@@ -6,9 +6,10 @@ import stat
 from urllib.parse import parse_qs, urlsplit
 
 import psycopg
+import pytest
 
 from backend.accounts.bootstrap import ensure_admin
-from tests.backend.api import PASSWORD, Api
+from tests.backend.api import PASSWORD, Api, running_api
 
 
 async def test_signing_in_sets_a_cookie_that_scripts_cannot_read(api: Api) -> None:
@@ -27,18 +28,25 @@ async def test_signing_in_sets_a_cookie_that_scripts_cannot_read(api: Api) -> No
         assert me["role"] == "member"
 
 
-async def test_the_cookie_is_secure_when_the_api_is_reached_over_https(
-    database_url: str, tmp_path_factory: object, api: Api
+@pytest.mark.parametrize(
+    ("urls", "is_secure"),
+    [
+        ({"api_url": "https://lagoon.example"}, True),
+        ({"api_url": "http://api:8000", "public_api_url": "https://lagoon.example"}, True),
+        ({"api_url": "http://api:8000", "public_api_url": "http://127.0.0.1:8000"}, False),
+    ],
+)
+async def test_the_cookie_is_secure_when_browsers_reach_the_api_over_https(
+    database_url: str, api: Api, urls: dict[str, str], is_secure: bool
 ) -> None:
     await api.user("ada")
-    https = Api(database_url, api.settings.home, api_url="https://lagoon.example")
-    try:
-        answer = await https.client().post(
-            "/session", json={"username": "ada", "password": PASSWORD}
-        )
-        assert "Secure" in answer.headers["set-cookie"]
-    finally:
-        await https.close()
+    body = {"username": "ada", "password": PASSWORD}
+    async with running_api(database_url, api.settings.home, **urls) as served:
+        answer = await served.client().post("/session", json=body)
+        assert ("Secure" in answer.headers["set-cookie"]) is is_secure
+        cookie = f"{served.settings.session_cookie}={answer.json()['token']}"
+        page = served.client(cookie=cookie, origin=list(urls.values())[-1])
+        assert (await page.post("/experiments", json={"title": "mine"})).status_code == 201
 
 
 async def test_a_wrong_password_and_an_unknown_name_get_the_same_answer(api: Api) -> None:

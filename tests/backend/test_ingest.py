@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from backend.events.metrics import MAX_BATCH_SERIES
 from backend.middleware import MAX_BODY_BYTES
-from lagoon.events import MAX_BATCH_EVENTS
+from backend.text import MAX_EXCERPT, MAX_SENTENCE
+from lagoon.events import MAX_BATCH_EVENTS, MAX_BATCH_PARTS, MAX_PARTS
 from tests.backend.api import Api, ended, phase, read_run, send, step
 
 
@@ -214,6 +216,47 @@ async def test_a_malformed_batch_stores_nothing_and_spoils_nothing(api: Api, bod
     assert series["points"]["value"] == [1.0]
 
 
+def labelled(count: int) -> dict[str, Any]:
+    """A step with ``count`` points, each of a series of its own."""
+    points = [{"name": "es/fitness", "value": 1, "labels": {"n": str(n)}} for n in range(count)]
+    return {**step(1), "points": points}
+
+
+OVER_LIMIT: dict[str, list[dict[str, Any]]] = {
+    "lines": [log(*[""] * (MAX_PARTS + 1))],
+    "lines over all events": [log(*[""] * MAX_PARTS)] * (MAX_BATCH_PARTS // MAX_PARTS + 1),
+    "points": [step(1, reward__mean=1.0) | {"points": GOOD_STEP["points"] * (MAX_PARTS + 1)}],
+    "turns": [trajectory(turns=[{"role": "user", "text": ""}] * (MAX_PARTS + 1))],
+    "counts": [histogram(1, {str(n): 1 for n in range(MAX_PARTS + 1)})],
+    "series": [labelled(MAX_BATCH_SERIES + 1)],
+    "series over all events": [labelled(MAX_BATCH_SERIES), step(2, reward__mean=1.0)],
+}
+
+
+@pytest.mark.parametrize("what", OVER_LIMIT)
+async def test_a_batch_that_holds_too_much_stores_nothing_and_spoils_nothing(
+    api: Api, what: str
+) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    before = await everything(ada, run_id)
+    await send(driver, run_id, api.batch([GOOD_STEP, *OVER_LIMIT[what]], number=1), status=422)
+    assert await everything(ada, run_id) == before
+    await send(driver, run_id, api.batch([GOOD_STEP], number=1))
+
+
+async def test_a_batch_at_its_limits_is_stored(api: Api) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    await send(driver, run_id, api.batch([labelled(MAX_BATCH_SERIES)]))
+    lines = log(*[""] * MAX_PARTS)
+    await send(driver, run_id, api.batch([lines] * (MAX_BATCH_PARTS // MAX_PARTS)))
+    series = (await ada.get(f"/runs/{run_id}/series")).json()["items"]
+    assert len(series) == MAX_BATCH_SERIES
+    [last] = (await ada.get(f"/runs/{run_id}/log", params={"limit": 1})).json()["items"]
+    assert last["n"] == MAX_BATCH_PARTS
+
+
 async def test_an_unknown_metric_is_named(api: Api) -> None:
     ada = await api.user()
     run_id, driver = await api.started(ada)
@@ -276,6 +319,21 @@ async def test_the_end_marker_ends_the_run(api: Api, outcome: str) -> None:
     assert run["ended_at"] == "2030-01-01T12:01:00Z"
     assert run["attempts"][0]["status"] == outcome
     assert run["traceback"] == ("Traceback …" if outcome == "failed" else None)
+
+
+async def test_of_a_very_long_traceback_and_reason_the_telling_part_is_kept(api: Api) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    await send(driver, run_id, api.batch([phase("running", "y" * 5000)]))
+    assert len((await read_run(ada, run_id))["reason"]) == MAX_SENTENCE
+    reason, traceback = "\n" + "x" * 5000 + "\nmore", "a" * 2_000_000 + "ValueError: \0"
+    await send(driver, run_id, api.batch([ended("failed", reason, traceback)]))
+    run = await read_run(ada, run_id)
+    assert run["reason"] == "x" * (MAX_SENTENCE - 1) + "…"
+    assert len(run["traceback"]) == MAX_EXCERPT
+    assert run["traceback"].endswith("aValueError: ␀")
+    await send(driver, run_id, api.batch([ended("failed", "z" * 5000)]))
+    assert len((await everything(ada, run_id))["events"]["items"][-1]["reason"]) < 2 * MAX_SENTENCE
 
 
 async def test_data_that_arrives_after_the_end_is_kept_and_changes_no_status(api: Api) -> None:

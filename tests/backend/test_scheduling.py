@@ -40,6 +40,43 @@ async def test_one_run_is_active_and_the_next_says_what_it_waits_for(api: Api) -
     assert api.queue.sent[1:] == [("workers.submit", [f"{second['id']}-a1"])]
 
 
+async def test_a_run_names_the_one_it_waits_for_only_to_those_who_may_see_it(api: Api) -> None:
+    ada, bob = await api.user(), await api.user("bob")
+    first = await make_run(ada, name="secret plans")
+    api.clock.advance(1)
+    second = await make_run(bob)
+    await api.turn()
+    path = f"/experiments/{second['experiment_id']}"
+    reason = "Waiting for another run, which is starting."
+    waiting = await read_run(bob, second["id"])
+    assert (waiting["reason"], waiting["waiting_for"]) == (reason, None)
+    assert [run["reason"] for run in (await bob.get("/runs")).json()["items"]] == [reason]
+    assert [run["reason"] for run in (await bob.get(path)).json()["runs"]] == [reason]
+
+    admin = await api.user("root", "admin")
+    reason = f"Waiting for run secret plans ({first['id']}), which is starting."
+    waiting = await read_run(admin, second["id"])
+    assert waiting["reason"] == reason
+    assert waiting["waiting_for"] == {"run_id": first["id"], "name": "secret plans"}
+    assert [run["reason"] for run in (await admin.get(path)).json()["runs"]] == [reason]
+
+
+async def test_a_run_that_waits_for_the_next_one_says_so(api: Api) -> None:
+    ada = await api.user()
+    runs = []
+    for _ in range(3):
+        runs.append(await make_run(ada))
+        api.clock.advance(1)
+    await api.turn()
+    before = await read_run(ada, runs[2]["id"])
+    driver = await api.driver(f"{runs[0]['id']}-a1")
+    await send(driver, runs[0]["id"], api.batch([ended("finished")]))
+    await api.turn()
+    after = await read_run(ada, runs[2]["id"])
+    assert after["waiting_for"]["run_id"] == runs[1]["id"]
+    assert after["cursor"] > before["cursor"]
+
+
 async def test_a_turn_without_news_changes_nothing(api: Api) -> None:
     ada = await api.user()
     first, second = await make_run(ada), await make_run(ada)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from cli.main import main
+from cli.processes import Stack, record
 from cli.runfile import new_output
 from cli.services.base import ROOT
 from lagoon.config import RunConfig
@@ -153,6 +154,54 @@ def test_logs_follow_until_the_run_has_ended(tmp_path, capsys):
     assert lagoon(api, tmp_path, "runs", "logs", "r1", "--follow") == 0
     assert capsys.readouterr().out == "one\ntwo\n"
     assert api.requests[2].url.params["after"] == "1"
+
+
+def test_a_followed_log_as_json_is_one_object_a_line(tmp_path, capsys):
+    logs = [page({"n": 1, "line": "one"}) | {"next_after": 1}, page() | {"next_after": 1}]
+    logs.insert(1, page({"n": 2, "line": "two"}) | {"next_after": 2})
+    api = FakeApi({"GET /runs/r1/log": logs, "GET /runs/r1": run(status="finished")})
+    assert lagoon(api, tmp_path, "runs", "logs", "r1", "--follow", "--json") == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [{"n": 1, "line": "one"}, {"n": 2, "line": "two"}]
+
+
+def test_keys_are_made_listed_and_revoked(tmp_path, capsys):
+    key = {"id": "k1", "name": "laptop", "created_at": "2030-01-01T00:00:00Z"}
+    api = FakeApi(
+        {
+            "POST /api-keys": httpx.Response(201, json=key | {"token": "lgk_k1.secret"}),
+            "GET /api-keys": page(key | {"last_used_at": None}),
+            "DELETE /api-keys/k1": httpx.Response(204),
+        }
+    )
+    assert lagoon(api, tmp_path, "keys", "create", "laptop") == 0
+    assert "lgk_k1.secret" in capsys.readouterr().out
+    assert lagoon(api, tmp_path, "keys", "create", "laptop", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["token"] == "lgk_k1.secret"
+    assert api.bodies("POST /api-keys") == [{"name": "laptop"}] * 2
+    assert lagoon(api, tmp_path, "keys", "list") == 0
+    assert "laptop" in capsys.readouterr().out
+    assert lagoon(api, tmp_path, "keys", "list", "--json") == 0
+    assert [each["id"] for each in json.loads(capsys.readouterr().out)] == ["k1"]
+    assert lagoon(api, tmp_path, "keys", "revoke", "k1") == 0
+    assert api.requests[-1].method == "DELETE"
+    assert lagoon(api, tmp_path, "keys", "revoke", "k2") == 1
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_the_status_of_an_api_that_does_not_answer_is_told_and_not_zero(tmp_path, capsys, is_json):
+    def away(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    owner = record("up", os.getpid())
+    assert owner is not None
+    Stack("a mark that nobody has", owner).save(signed_in_home(tmp_path).stack_file)
+    options = ["--json"] if is_json else []
+    assert lagoon(FakeApi({"GET /readyz": away}), tmp_path, "status", *options) == 1
+    said = capsys.readouterr().out
+    assert "does not answer (ConnectError)" in said
+    if is_json:
+        assert not json.loads(said)["checks"]["api"]["ok"]
 
 
 def test_export_writes_one_document(tmp_path):

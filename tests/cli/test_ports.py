@@ -85,6 +85,20 @@ def test_a_taken_explicit_port_is_one_clear_line(tmp_path):
     assert "\n" not in str(refused.value)
 
 
+def test_a_port_that_is_not_open_to_this_user_is_not_called_taken(tmp_path):
+    def is_free(port: int) -> bool:
+        if port < 1024:
+            raise PermissionError
+        return True
+
+    with pytest.raises(Refusal, match="Port 80 is not open to this user") as refused:
+        choose_ports(
+            candidates(Home(tmp_path)), api=None, dashboard=80, is_free=is_free, claim=always
+        )
+    assert "--dashboard-port" in str(refused.value)
+    assert "taken" not in str(refused.value)
+
+
 def test_the_api_and_the_dashboard_cannot_share_a_port(tmp_path):
     with pytest.raises(Refusal, match="both 8000"):
         choose(Home(tmp_path), api=8000, dashboard=8000)

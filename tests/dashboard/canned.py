@@ -1,14 +1,16 @@
 """Canned answers of the API: runs in the states that a page must be able to show."""
 
 import copy
+import json
 import math
 import random
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lagoon.config import RunConfig
 from lagoon.environments import ENVIRONMENTS
-from lagoon.events import encode_float
+from lagoon.events import Event, StepLogged, encode_float
 from lagoon.methods import METHODS
 from lagoon.metrics import (
     ALPHA,
@@ -168,7 +170,7 @@ def series_of(run_id: str) -> list[Json]:
     return makers[run_id]() if run_id in makers else []
 
 
-def _series(
+def one_series(
     metric: Metric, values: dict[int, float], labels: Json | None = None, *, start: float = 30
 ) -> Json:
     steps = sorted(values)
@@ -187,6 +189,20 @@ def _series(
     }
 
 
+def reported(events: Iterable[Event]) -> list[Json]:
+    """The series that the API makes of a driver's events."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for event in events:
+        if isinstance(event, StepLogged):
+            for point in event.points:
+                key = (point.name, json.dumps(point.labels))
+                found.setdefault(key, {})[event.step] = point.value
+    return [
+        one_series(CATALOGUE[name], values, json.loads(labels))
+        for (name, labels), values in found.items()
+    ]
+
+
 def _heldout(start: float, end: float, last: int, scale: float) -> list[Json]:
     rates = {
         step: start + (end - start) * (1 - math.exp(-step / scale))
@@ -194,9 +210,9 @@ def _heldout(start: float, end: float, last: int, scale: float) -> list[Json]:
     }
     bounds = {step: wilson_interval(round(256 * rate), 256) for step, rate in rates.items()}
     return [
-        _series(HELDOUT_SUCCESS, rates),
-        _series(HELDOUT_LOW, {step: low for step, (low, _) in bounds.items()}),
-        _series(HELDOUT_HIGH, {step: high for step, (_, high) in bounds.items()}),
+        one_series(HELDOUT_SUCCESS, rates),
+        one_series(HELDOUT_LOW, {step: low for step, (low, _) in bounds.items()}),
+        one_series(HELDOUT_HIGH, {step: high for step, (_, high) in bounds.items()}),
     ]
 
 
@@ -229,10 +245,10 @@ def _grpo_series(last: int = 64) -> list[Json]:
         (STALENESS_TOTAL, zero),
         (STALENESS_WORST, zero),
         (STALENESS_COVERAGE, dict.fromkeys(steps, 1.0)),
-        (POOL_GENERATING, {s: float(16 if s % 2 else 3) for s in steps}),
-        (POOL_READY, {s: float(noise.randint(2, 12)) for s in steps}),
+        (POOL_GENERATING, zero),
+        (POOL_READY, zero),
         (POOL_RESERVED, dict.fromkeys(steps, 16.0)),
-        (LEDGER_TRAINED, {s: 16.0 * s for s in steps}),
+        (LEDGER_TRAINED, {s: 16.0 * (s - 1) for s in steps}),
     ]
     found = dict(scalars)
     issued = {
@@ -244,9 +260,9 @@ def _grpo_series(last: int = 64) -> list[Json]:
         for s in steps
     }
     return [
-        *(_series(metric, values) for metric, values in scalars),
-        _series(LEDGER_ISSUED, issued),
-        _series(LEDGER_DROPPED, dict.fromkeys(steps, 2.0), {"reason": "environment error"}),
+        *(one_series(metric, values) for metric, values in scalars),
+        one_series(LEDGER_ISSUED, issued),
+        one_series(LEDGER_DROPPED, dict.fromkeys(steps, 2.0), {"reason": "environment error"}),
         *_heldout(0.312, 0.66, last, 30),
     ]
 
@@ -270,11 +286,11 @@ def _es_series() -> list[Json]:
     ]
     spread = {"mean": 0.0, "min": -0.09, "max": 0.1}
     fitness = [
-        _series(FITNESS, {s: v + off for s, v in rise.items()}, {"stat": name}, start=-850)
+        one_series(FITNESS, {s: v + off for s, v in rise.items()}, {"stat": name}, start=-850)
         for name, off in spread.items()
     ]
     return [
-        *(_series(metric, values, start=-850) for metric, values in scalars),
+        *(one_series(metric, values, start=-850) for metric, values in scalars),
         *fitness,
         *_heldout(0.27, 0.55, 100, 40),
     ]

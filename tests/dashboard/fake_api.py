@@ -32,6 +32,8 @@ class FakeApi:
         self.down: dict[str, str] = {}
         self.requests: list[httpx.Request] = []
         self.created: dict[str, Json] = {}
+        self.series: dict[str, list[Json]] = {}
+        """What a run has reported, where it is not the canned data."""
 
     def transport(self) -> httpx.MockTransport:
         """For an ``httpx.Client``."""
@@ -158,7 +160,8 @@ class FakeApi:
 
     def _metrics(self, request: httpx.Request, key: str) -> httpx.Response:
         names = set(request.url.params.get_list("name"))
-        found = [series for series in canned.series_of(key) if series["name"] in names]
+        reported = self.series.get(key, canned.series_of(key))
+        found = [series for series in reported if series["name"] in names]
         if request.url.params.get("after"):
             found = []
         return _ok({"cursor": str(self.runs[key]["cursor"]), "series": found})

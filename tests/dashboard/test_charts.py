@@ -1,5 +1,7 @@
 import math
 
+import pytest
+
 from dashboard import charts
 from dashboard.axes import Axis, Ruler
 from dashboard.watch import Curve
@@ -56,6 +58,30 @@ def test_a_line_that_never_moves_is_not_drawn_around_zero() -> None:
 def test_a_single_point_is_visible() -> None:
     figure = charts.lines(charts.chart("step", "loss"), [line(1.0)]).figure()
     assert figure.data[0].mode == "lines+markers"
+
+
+@pytest.mark.parametrize(("x", "right"), [(0, 1), (3, 6)])
+def test_a_single_point_is_not_drawn_beside_negative_steps(x: int, right: int) -> None:
+    alone = charts.Line("loss", [x], [1.0], "#0e8388")
+    for drawn in (
+        charts.lines(charts.chart("step", "loss"), [alone]),
+        charts.stacked([alone], "step", "prompts"),
+    ):
+        left, end = drawn.figure().layout.xaxis.range
+        assert -0.05 * right <= left <= 0  # room for half a marker
+        assert end == right
+    two = charts.lines(charts.chart("step", "loss"), [line(1.0, 2.0)]).figure()
+    assert two.layout.xaxis.range is None
+
+
+def test_a_thinned_chart_says_how_much_of_it_is_drawn() -> None:
+    ruler = Ruler(Axis.STEP, None, None)
+    thinned = curve(dict.fromkeys(range(1000), 1.0))
+    thinned.num_total, thinned.is_thinned = 40_000, True
+    drawn = charts.small_multiple([curve({1: 1.0, 2: 2.0}), thinned], LOSS, ruler).figure()
+    assert drawn.layout.xaxis.title.text == "step · 1\u202f000 of 40\u202f000 points"
+    whole = charts.small_multiple([curve({1: 1.0, 2: 2.0})], LOSS, ruler).figure()
+    assert whole.layout.xaxis.title.text == "step"
 
 
 def test_bars_are_the_exact_counts() -> None:

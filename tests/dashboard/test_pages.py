@@ -1,9 +1,19 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from lagoon.events import Event
+from lagoon.metrics import CATALOGUE, FITNESS, HELDOUT_SUCCESS, LEDGER_DROPPED, POOL_READY
+from tests.builders import es_config, grpo_config
 from tests.dashboard import canned
 from tests.dashboard.fake_api import FakeApi
 from tests.dashboard.pages import click, open_page, text
+from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
+from workers.loops.evolution import EvolutionLoop
+from workers.loops.policy_gradient import PolicyGradientLoop
 
 TABS = (
     "overview", "staleness", "pool", "es", "learning", "trajectories", "config", "logs", "events",
@@ -171,6 +181,74 @@ def test_the_ledger_balances() -> None:
     shown = text(run_page("running", "pool"))
     assert "balances" in shown
     assert "dropped: environment error" in shown
+
+
+async def played(folder: Path, family: str) -> list[Event]:
+    """The events of a real loop that plays with stand-ins."""
+    if family == "evolution":
+        context, sink = loop_context(es_config(), [FakeGenerator(lambda *_: 1.0)], folder)
+        await EvolutionLoop(context).run()
+    else:
+        context, sink = loop_context(grpo_config(), [FakeGenerator(lambda *_: 1.0)], folder)
+        await PolicyGradientLoop(context, FakeTrainer()).run()
+    return sink.events
+
+
+def test_the_pool_of_a_real_synchronous_run_is_said_to_hold_nothing(tmp_path: Path) -> None:
+    fake = FakeApi()
+    fake.series[RUNS["running"]] = canned.reported(asyncio.run(played(tmp_path, "gradient")))
+    shown = text(run_page("running", "pool", fake))
+    assert "No prompt waits at the end of any step." in shown
+    assert "balances" in shown
+
+
+def test_a_pool_in_which_prompts_wait_is_not_called_empty() -> None:
+    fake = FakeApi()
+    series = canned.series_of(RUNS["running"])
+    for each in series:
+        if each["name"] == POOL_READY.name:
+            each["points"]["value"][-1] = 3.0
+    fake.series[RUNS["running"]] = series
+    assert "No prompt waits" not in text(run_page("running", "pool", fake))
+
+
+def test_a_real_evolution_reports_no_pool(tmp_path: Path) -> None:
+    fake = FakeApi()
+    events = asyncio.run(played(tmp_path, "evolution"))
+    fake.series[RUNS["finished"]] = canned.reported(events)
+    assert "Evolution strategies have no pool" in text(run_page("finished", "pool", fake))
+    names = {series["name"] for series in fake.series[RUNS["finished"]]}
+    assert FITNESS.name in names
+    assert not [name for name in names if CATALOGUE[name].panel in ("pool", "ledger")]
+
+
+def test_a_label_of_a_series_is_never_markup() -> None:
+    fake = FakeApi()
+    series = canned.series_of(RUNS["running"])
+    for each in series:
+        if each["name"] == LEDGER_DROPPED.name:
+            each["labels"] = {"reason": "<img src=x onerror=alert(1)>"}
+    fake.series[RUNS["running"]] = series
+    shown = text(run_page("running", "pool", fake))
+    assert "<img" not in shown
+    assert "dropped: &lt;img" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "first evaluation; the next at step 10"),
+        ({"max_steps": 4}, "first evaluation; the next at step 4"),
+        ({"status": "stopped"}, "the only evaluation"),
+    ],
+)
+def test_one_evaluation_is_not_compared_with_itself(changes: dict[str, Any], words: str) -> None:
+    run = canned.running() | {"step": 3, "last_heldout_success": 0.312} | changes
+    fake = FakeApi([run])
+    fake.series[run["id"]] = [canned.one_series(HELDOUT_SUCCESS, {0: 0.312})]
+    shown = text(open_page(fake, "run", run=run["id"]))
+    assert words in shown
+    assert "+0.0 points" not in shown
 
 
 def test_evolution_has_no_pool_and_gradients_no_sigma_and_both_say_so() -> None:

@@ -41,7 +41,7 @@ def test_the_browser_reaches_the_api_where_the_dashboard_does_unless_told() -> N
     assert read.public_api_url == "http://127.0.0.1:9"
 
 
-@pytest.mark.parametrize("given", [{}, {"LAGOON_HOME": "/srv/lagoon/"}, {"LAGOON_HOME": "here"}])
+@pytest.mark.parametrize("given", [{}, {"LAGOON_HOME": "/srv/lagoon/"}, {"LAGOON_HOME": "~/here"}])
 def test_the_dashboard_reads_the_cookie_that_the_api_sets(
     given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

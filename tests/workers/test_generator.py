@@ -84,7 +84,6 @@ async def test_no_more_than_its_share_is_played_at_once() -> None:
     stage.end("a")
     await settled()
     assert list(stage.open) == ["b", "c"]
-    await ours.cancel()
 
 
 async def test_an_environment_that_raises_is_reported_with_its_traceback() -> None:
@@ -107,7 +106,6 @@ async def test_an_engine_that_fails_in_an_episode_fails_the_collecting() -> None
     stage.end("a", Died("gone"))
     with pytest.raises(Died, match="gone"):
         await ours.collect()
-    await ours.cancel()
 
 
 async def test_an_engine_that_dies_while_every_episode_waits_is_noticed() -> None:
@@ -124,20 +122,6 @@ async def test_an_engine_that_dies_while_every_episode_waits_is_noticed() -> Non
     ours.submit([request("a")])
     with pytest.raises(Died):
         await ours.collect()
-    await ours.cancel()
-
-
-async def test_cancelled_episodes_never_come_back() -> None:
-    stage = Stage()
-    ours = episodes(stage.play, max_concurrent=1)
-    ours.submit([request("a"), request("b")])
-    await settled()
-    await ours.cancel()
-    assert await ours.collect() == []
-    ours.submit([request("c")])
-    await settled()
-    stage.end("c")
-    assert [item.trajectory_id for item in await ours.collect()] == ["c"]
 
 
 BROKEN = 7

@@ -2,6 +2,8 @@
 
 import json
 import stat
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,39 @@ def test_submitting_twice_starts_one_job_and_mints_one_token(tmp_path):
     assert len(ray.bodies) == 1
     assert len(platform.posted) == 2
     assert (tmp_path / "attempts" / ATTEMPT / "credential").read_text() == "the running driver's"
+
+
+class MintingPlatform(FakePlatform):
+    """Mints numbered tokens; while it answers the first, the same task is delivered once more."""
+
+    def __init__(self, deliver_again: Callable[[], None]) -> None:
+        super().__init__()
+        self.num_minted = 0
+        self.has_minted_twice = threading.Event()
+        self.second = threading.Thread(target=deliver_again)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/token"):
+            return super().handle_request(request)
+        self.num_minted += 1
+        token = f"lga_{self.num_minted}"
+        if self.num_minted == 1:
+            self.second.start()
+            self.has_minted_twice.wait(0.3)  # nothing comes of it when deliveries take turns
+        else:
+            self.has_minted_twice.set()
+        return httpx.Response(200, json={"token": token, "api_url": "http://api.test"})
+
+
+def test_a_task_delivered_twice_at_once_leaves_the_newest_token_in_the_file(tmp_path):
+    ray = FakeRay()
+    platform = MintingPlatform(lambda: submitted(ray, platform, tmp_path))
+    submitted(ray, platform, tmp_path)
+    platform.second.join()
+    credential = (tmp_path / "attempts" / ATTEMPT / "credential").read_text()
+    assert credential == f"lga_{platform.num_minted}"
+    assert platform.num_minted == len(ray.bodies) == 1
+    assert platform.posted == [(f"/attempts/{ATTEMPT}/submitted", {"submission_id": JOB})] * 2
 
 
 def test_a_job_that_somebody_else_has_just_submitted_is_no_failure(tmp_path):

@@ -50,8 +50,7 @@ class Episodes:
     async def collect(self) -> list[Trajectory | EpisodeFailure]:
         """Wait for at least one finished episode, and return all finished ones.
 
-        Returns an empty list after ``cancel``. Raises what made the engine unusable, within
-        seconds, whatever the episodes are waiting for.
+        Raises what made the engine unusable, within seconds, whatever the episodes are waiting for.
         """
         while not self._changed.is_set():
             self._check()
@@ -65,15 +64,6 @@ class Episodes:
         self._changed.clear()
         finished, self._finished = self._finished, []
         return finished
-
-    async def cancel(self) -> None:
-        """Drop every episode in flight, and the finished ones that nobody collected."""
-        playing = list(self._playing)
-        for task in playing:
-            task.cancel()
-        await asyncio.gather(*playing, return_exceptions=True)
-        self._finished.clear()
-        self._changed.set()
 
     async def _play_one(self, request: EpisodeRequest) -> None:
         try:

@@ -71,10 +71,6 @@ class GeneratorActor:
         """Wait for at least one finished episode, and return all finished ones."""
         return await self._episodes.collect()
 
-    async def cancel(self) -> None:
-        """Drop the episodes in flight."""
-        await self._episodes.cancel()
-
     async def publish(self, version: int, weights: Weights) -> str:
         """Load published weights; returns the checksum of what the engine received."""
         return await self._engine.publish(version, weights)
@@ -82,10 +78,6 @@ class GeneratorActor:
     async def perturb(self, seed: int, sigma: float, noise: NoiseKey) -> None:
         """Load the master weights plus noise."""
         await self._engine.perturb(seed, sigma, noise)
-
-    async def restore(self) -> None:
-        """Load the master weights."""
-        await self._engine.restore()
 
     async def update(
         self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: NoiseKey

@@ -43,7 +43,7 @@ from workers.generators import (
     refuse_disagreement,
 )
 from workers.loops.context import LoopContext, Outcome, supervised
-from workers.reporting import ledger_points, point, rollout_points, sync_points
+from workers.reporting import point, rollout_points, sync_points
 from workers.rollout import EpisodeRequest
 
 STALENESS_BOUND = 0
@@ -208,7 +208,6 @@ class EvolutionLoop:
         trajectories = [t for member in population for t in member.trajectories]
         account = staleness_account(trajectories, self.version)
         evaluated_at = context.stopwatch()
-        occupancy = ledger_points(self.ledger, self.method.members_per_generation)
         seeds = [member.seed for member in population]
         context.progress.version += 1
         reports: list[UpdateReport] = await context.generators.each(
@@ -227,7 +226,6 @@ class EvolutionLoop:
                 point(m.REWARD_STD, float(np.std([t.reward for t in trajectories]))),
                 point(m.ZERO_VARIANCE_GROUPS, float(not has_signal(fitness))),
                 *context.reporter.staleness(self.version, account),
-                *occupancy,
                 *rollout_points(trajectories, now - step_started),
                 *sync_points(checksums, checksums[0]),
                 point(m.SIGMA, sigma),

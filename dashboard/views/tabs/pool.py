@@ -1,5 +1,7 @@
 """Pool: where every prompt is, and the ledger that must balance."""
 
+from html import escape
+
 import streamlit as st
 
 from dashboard import charts, markup, palette
@@ -21,28 +23,28 @@ PARTS = (
     (POOL_READY, "ready", palette.SERIES[4]),
     (POOL_RESERVED, "reserved", palette.SERIES[1]),
 )
-IN_POOL = (POOL_GENERATING, POOL_READY, POOL_RESERVED)
+WAITING = (POOL_GENERATING, POOL_READY)
+"""Not the reserved ones: a step is reported with the batch that it trained on still reserved."""
 OTHERS = (POOL_TARGET, LEDGER_ISSUED, LEDGER_TRAINED, LEDGER_DROPPED)
 
 
 def show(area: RunArea) -> None:
     """Occupancy over steps and the ledger at the newest step."""
-    if not area.curves([*(metric for metric, *_ in PARTS), *OTHERS]):
+    if area.detail["config"].get("trainer") is None:
         words = "Evolution strategies have no pool: every member plays all its cases at once."
-        is_evolution = area.detail["config"].get("trainer") is None
-        st.html(
-            markup.empty(
-                "No pool here." if is_evolution else "Nothing in the pool yet.",
-                words if is_evolution else "It fills when the generators start.",
-            )
-        )
+        st.html(markup.empty("No pool here.", words))
         return
-    if not any(max(curve.values.values()) for curve in area.curves(IN_POOL) if curve.values):
+    if not area.curves([*(metric for metric, *_ in PARTS), *OTHERS]):
+        words = "It fills when the generators start."
+        st.html(markup.empty("Nothing in the pool yet.", words))
+        return
+    waiting = [value for curve in area.curves(WAITING) for value in curve.values.values()]
+    if waiting and not any(waiting):
         st.html(
             markup.notice(
-                "The pool is empty at the end of every step.",
-                "A synchronous method trains on all that it generated before it goes on; prompts "
-                "wait here only with asynchronous methods.",
+                "No prompt waits at the end of any step.",
+                "A synchronous method generates one batch and trains on all of it before it goes "
+                "on; prompts wait here only with asynchronous methods.",
             )
         )
     left, right = st.columns([3, 2], gap="medium")
@@ -89,7 +91,7 @@ def _ledger(area: RunArea) -> str:
     return markup.table(
         ("where", "prompts"),
         [
-            *((name, number(count)) for name, count in rows),
+            *((escape(name), number(count)) for name, count in rows),
             ("<b>sum</b>", f"<b>{number(total)}</b>"),
             (f"<b>issued</b> {verdict}", f"<b>{number(issued)}</b>"),
         ],
