@@ -393,6 +393,7 @@ def catalogue() -> Json:
         ],
         "environments": [
             {"name": c.model_fields["name"].default, "title": c.title, "help": c.__doc__,
+             "missing": "Install it with: make it" if c.extra_package else "",
              "schema": c.model_json_schema()}
             for c in ENVIRONMENTS
         ],
