@@ -49,7 +49,7 @@ async def test_the_demo_is_made_once_of_the_presets_that_are_shipped(
 def refused(url: str, home: Home) -> list[Any]:
     """What there is after the demo was refused."""
     with signed_in(url) as api:
-        with pytest.raises(Refusal, match="^The API has no preset called es-sudoku4.$"):
+        with pytest.raises(Refusal, match=r"^The API has no preset called es-sudoku4\.$"):
             make_demo(home, api)
         return list(api.pages("/experiments"))
 
