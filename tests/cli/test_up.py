@@ -107,6 +107,7 @@ def test_up_serves_signs_in_and_leaves_nothing_behind(tmp_path, monkeypatch):
             "worker": True,
         }
         assert all(process["alive"] for process in status["processes"])
+        assert status["memory_mib"] > 100
         assert json.loads(lagoon(home, "runs", "list", "--json").stdout) == []
         assert lagoon(home, "experiments", "create", "Kept").returncode == 0
         again = lagoon(home, "up", "--no-demo")
