@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cli.home import Home
+from cli.proc import PROC, environment, pids, proportional_bytes, stat_fields
 from cli.processes import load_stack
 
-PROC = Path("/proc")
-BYTES_PER_KIB = 1024
 STARTER = "lagoon up"
 
 
@@ -58,24 +56,11 @@ def services(found: Mapping[int, Process], names: Mapping[int, str]) -> dict[int
 
 
 def processes(home: Home, proc: Path = PROC) -> dict[int, Process]:
-    """All processes of the machine that may be looked at, by id."""
+    """All processes of the machine, by id."""
     mark = f"LAGOON_HOME={home.root}".encode()
     found = {}
-    for pid in map(int, filter(str.isdigit, os.listdir(proc))):
-        try:
-            environment = (proc / str(pid) / "environ").read_bytes().split(b"\0")
-            # The name in parentheses may hold anything, so fields are counted after the last one.
-            fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended, or is somebody else's
-            continue
-        found[pid] = Process(pid, int(fields[1]), mark in environment)
+    for pid in pids(proc):
+        fields = stat_fields(pid, proc)
+        if fields:  # else it has ended
+            found[pid] = Process(pid, int(fields[1]), mark in environment(pid, proc))
     return found
-
-
-def proportional_bytes(pid: int, proc: Path = PROC) -> int:
-    """The process's own pages and its share of those it shares; 0 when it has ended."""
-    try:
-        lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * BYTES_PER_KIB for line in lines if line.startswith("Pss:"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cli.client import Api
 from cli.home import Home
+from cli.output import Refusal
 
 TITLE = "Demo"
 NOTES = (
@@ -21,12 +22,16 @@ def make_demo(home: Home, api: Api) -> bool:
     """Make the demo unless this home has had it; whether it was made now.
 
     Deleted runs do not come back. Every request carries a key of its own, so that an attempt that
-    broke off half-way is completed and not repeated.
+    broke off half-way is completed and not repeated. Raises ``Refusal`` when the API has not the
+    presets, before anything is made.
     """
     done = home.root / "demo-made"
     if done.exists():
         return False
     presets = {preset["name"]: preset["config"] for preset in api.get("/presets")["items"]}
+    missing = [preset for _, preset in RUNS if preset not in presets]
+    if missing:
+        raise Refusal(f"The API has no preset called {' or '.join(missing)}.")
     experiment = api.post(
         "/experiments", {"title": TITLE, "notes": NOTES}, idempotency_key="demo-experiment"
     )

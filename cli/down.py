@@ -6,11 +6,11 @@ import signal
 from typing import Any
 
 import httpx
-import psutil
 
 from cli.client import load_credentials
 from cli.home import Home
 from cli.output import say
+from cli.proc import proportional_bytes
 from cli.processes import end, load_stack, marked, wait_until
 from cli.supervisor import stop_processes
 
@@ -69,10 +69,4 @@ def _checks(api_url: str, transport: httpx.BaseTransport | None) -> dict[str, An
 
 def _memory_mib(mark: str) -> int:
     """Memory of all marked processes; what several share is counted once, by proportion."""
-    total = 0
-    for process in marked(mark):
-        try:
-            total += psutil.Process(process.pid).memory_full_info().pss
-        except psutil.Error:  # ended, or not ours to look at
-            continue
-    return total // 1024**2
+    return sum(proportional_bytes(process.pid) for process in marked(mark)) // 1024**2

@@ -14,7 +14,6 @@ from cli.home import Home, find_home
 from cli.options import HomeOption, JsonOption
 from cli.output import Refusal, say, say_json, table
 from lagoon.models import MODELS, known_model
-from workers.models.recipes import MissingWeights, fingerprint
 
 app = typer.Typer(help="Built-in models.", no_args_is_help=True)
 
@@ -55,6 +54,9 @@ def build_model(
 
 def is_built(home: Home, name: str) -> bool:
     """True when the home folder holds the built-in model as its recipe makes it today."""
+    # The other commands, which only speak HTTP, do without the workers' packages.
+    from workers.models.recipes import MissingWeights, fingerprint  # noqa: PLC0415  see above
+
     try:
         return (home.root / "models" / name / fingerprint(name)).is_dir()
     except MissingWeights:

@@ -17,6 +17,8 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from cli import proc
+
 STACK = "LAGOON_STACK"
 DRIVER = "workers.driver"
 """The module that a run's driver is started as."""
@@ -75,12 +77,8 @@ def boot_id() -> str:
 
 def start_ticks(pid: int) -> int | None:
     """When process ``pid`` started, in clock ticks since boot; None if it runs no more."""
-    try:
-        # The name in parentheses may hold anything, so fields are counted after the last one.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
+    fields = proc.stat_fields(pid)
+    return None if not fields or fields[0] in "ZX" else int(fields[19])
 
 
 def record(name: str, pid: int) -> ProcessRecord | None:
@@ -93,8 +91,8 @@ def marked(mark: str) -> list[ProcessRecord]:
     """All running processes whose environment carries the stack's mark, except this one."""
     wanted = f"{STACK}={mark}".encode()
     found = []
-    for pid in _all_pids():
-        if pid == os.getpid() or wanted not in _environment(pid):
+    for pid in proc.pids():
+        if pid == os.getpid() or wanted not in proc.environment(pid):
             continue
         entry = record("", pid)
         if entry is not None:
@@ -181,19 +179,4 @@ def _has_ended(process: ProcessRecord) -> bool:
 
 def _runs_module(pid: int, module: str) -> bool:
     """True for a Python that was started with ``-m module``, not for a shell that names it."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:  # it has ended
-        return False
-    return (b"-m", module.encode()) in pairwise(words)
-
-
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # ended, or somebody else's
-        return []
+    return (b"-m", module.encode()) in pairwise(proc.command_line(pid))

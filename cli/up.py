@@ -14,7 +14,7 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +73,7 @@ def up(home: Home, wishes: Wishes) -> None:
         remember(home, block, ports)
         home.create_short()
         say(f"Lagoon {importlib.metadata.version('lagoon')}, home folder {home.root}")
+        _say_ignored(os.environ)
         with _interruptible():
             _run(home, ports, wishes.demo)
         tell("Stopped. Nothing is left running; the data is kept.")
@@ -147,6 +148,12 @@ def _make_demo(home: Home, client: Api) -> None:
             say("The demo is queued: two runs, one after the other.")
     except Refusal as refusal:  # people get in all the same
         warn(f"The demo could not be made; the next start tries again. {refusal}")
+
+
+def _say_ignored(environment: Mapping[str, str]) -> None:
+    address = environment.get("RAY_ADDRESS")
+    if address:
+        say(f"RAY_ADDRESS={address} is ignored: lagoon up starts a Ray of its own on this machine.")
 
 
 def _say_already_up(home: Home) -> None:

@@ -273,6 +273,7 @@ def open_connection(base_url: str) -> httpx.Client:
         cookies=jar,
         timeout=httpx.Timeout(10, connect=2),
         limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+        trust_env=False,  # it is our own: no proxy leads to it
     )
 
 

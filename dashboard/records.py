@@ -225,6 +225,7 @@ class ChoiceRecord(TypedDict, total=False):
     paper: str
     family: str
     path: str
+    missing: str
     schema: Schema
 
 

@@ -20,7 +20,7 @@ MODELS: tuple[KnownModel, ...] = (
         "tiny",
         "Tiny (about 1M parameters)",
         "A small Qwen3-architecture policy with a character tokenizer, taught the calculator and "
-        "sudoku4 environments by demonstrations; built on this machine, in a few minutes.",
+        "sudoku4 environments by demonstrations; built on this machine, in about a minute.",
     ),
     KnownModel(
         "smollm2-135m-instruct",

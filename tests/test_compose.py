@@ -39,6 +39,12 @@ def test_every_lasting_service_has_a_health_check(name):
     assert {"interval", "timeout", "retries"} <= set(check)
 
 
+def test_what_git_ignores_of_a_working_folder_does_not_get_into_an_image():
+    kept_out = set((ROOT / ".dockerignore").read_text().split())
+    folders = re.findall(r"^/(\w+)/$", (ROOT / ".gitignore").read_text(), re.MULTILINE)
+    assert {"home", "runs", "secrets"} <= set(folders) <= kept_out
+
+
 def test_no_secret_is_written_down():
     for name, service in SERVICES.items():
         for variable, value in (service.get("environment") or {}).items():

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from workers.models.recipes import SMOLLM2_PACKAGE
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("lagoon", "backend", "dashboard", "workers", "cli")
 LOCKS = ("cpu.txt", "dev.txt", "reasoning-gym.txt")
@@ -70,6 +72,22 @@ def test_locks_agree_where_they_overlap():
     for lock in LOCKS:
         for name, pinned in pins(lock).items():
             assert seen.setdefault(name, pinned) == pinned
+
+
+def test_the_cuda_file_has_the_locks_versions_and_all_that_the_built_in_models_need():
+    text = (ROOT / "requirements" / "gpu.txt").read_text()
+    cuda = dict(re.findall(r"^([a-z0-9-]+)(?:\[.+\])?==([\w.!-]+)$", text, re.MULTILINE))
+    lock = pins("cpu.txt")
+    assert {"gguf", "transformers"} <= set(cuda)
+    assert {name: lock[name] for name in cuda if name != "vllm"} == {
+        name: pinned for name, pinned in cuda.items() if name != "vllm"
+    }
+    # With its dependencies it could not be installed without a compiler.
+    assert SMOLLM2_PACKAGE in lock
+    assert SMOLLM2_PACKAGE not in cuda
+    alone = f"pip install --no-deps \"$(grep '^{SMOLLM2_PACKAGE}==' requirements/cpu.txt)\""
+    assert alone in text
+    assert alone in (ROOT / ".docker" / "Dockerfile").read_text()
 
 
 def test_the_lock_leaves_out_what_breaks_or_bloats_a_cpu_install():

@@ -171,7 +171,8 @@ def run_to_end(
 ) -> RunEnded:
     """Run a config, whatever happens, and return the end marker, which was also logged.
 
-    SIGTERM and SIGINT ask for a stop: the run saves its weights and ends as stopped.
+    SIGTERM and SIGINT ask for a stop: the run saves its weights and ends as stopped, with the
+    signal as its reason. Who asked through the platform is known there, and not here.
     """
     handler = SinkHandler(sink)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
@@ -188,14 +189,20 @@ async def _until_end(
     config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
 ) -> RunEnded:
     stop = asyncio.Event()
+    heard: list[signal.Signals] = []
+
+    def on_signal(number: signal.Signals) -> None:
+        heard.append(number)
+        stop.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, on_signal, number)
     switch.connect(lambda: loop.call_soon_threadsafe(stop.set))
     try:
         cluster.connect()
         outcome = await train(config, Surroundings(sink, checkpoints, home, stop))
-        reason = {"finished": "", "stopped": "Stopped on request."}[outcome]
+        reason = f"The driver received {heard[0].name}." if outcome == "stopped" and heard else ""
         return RunEnded(at=time.time(), outcome=outcome, reason=reason)
     except RunFailed as error:
         return _failure(str(error), error.details or traceback.format_exc())
@@ -274,9 +281,7 @@ def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
     home = own_home()
     folder = home / "attempts" / attempt_id
     switch = StopSwitch()
-    with httpx.Client(
-        base_url=api_url, headers={"authorization": f"Bearer {token}"}, timeout=30.0
-    ) as client:
+    with open_connection(api_url, token) as client:
         config = _fetch_config(client, attempt_id)
         sink = PlatformSink(client, attempt_id, folder / "spool.jsonl", switch.request)
         try:
@@ -284,6 +289,16 @@ def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
         finally:
             arrived = sink.close()
     return 1 if ended.outcome == "failed" or not arrived else 0
+
+
+def open_connection(api_url: str, token: str) -> httpx.Client:
+    """A client of the API, with the attempt's credential."""
+    return httpx.Client(
+        base_url=api_url,
+        headers={"authorization": f"Bearer {token}"},
+        timeout=30.0,
+        trust_env=False,  # it is our own: no proxy leads to it
+    )
 
 
 def _fetch_config(client: httpx.Client, attempt_id: str) -> RunConfig:

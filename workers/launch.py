@@ -69,6 +69,7 @@ class RayJobs:
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=TIMEOUT_SECONDS,
             transport=transport,
+            trust_env=False,  # it is our own: no proxy leads to it
         )
 
     def __enter__(self) -> RayJobs:

@@ -58,6 +58,7 @@ class Platform:
             headers={"Authorization": f"Bearer {token}"},
             timeout=TIMEOUT_SECONDS,
             transport=transport,
+            trust_env=False,  # it is our own: no proxy leads to it
         )
 
     def __enter__(self) -> Platform:

@@ -1,7 +1,8 @@
 """Who is asking: the dependencies that turn a credential into a principal.
 
 Every endpoint that is not public depends on one of these. Permission on an object is checked where
-the object is loaded (``runs/access.py``, ``experiments/access.py``), so that no route can forget.
+the object is loaded (``runs/access.py``, ``experiments/repository.py``), so that no route can
+forget.
 """
 
 from __future__ import annotations

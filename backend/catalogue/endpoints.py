@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import inspect
 from typing import Any
 
@@ -21,7 +22,7 @@ from backend.catalogue.schemas import (
 from backend.dependencies import ContextOf
 from backend.paging import Page
 from lagoon.config import RunConfig
-from lagoon.environments import ENVIRONMENTS
+from lagoon.environments import ENVIRONMENTS, EnvironmentConfig
 from lagoon.methods import METHODS
 from lagoon.metrics import CATALOGUE
 from lagoon.models import MODELS
@@ -46,7 +47,9 @@ async def read_catalogue(person: Person) -> CatalogueOut:
             for method in METHODS
         ],
         environments=[
-            EnvironmentOut(**_described(environment), title=environment.title)
+            EnvironmentOut(
+                **_described(environment), title=environment.title, missing=_missing(environment)
+            )
             for environment in ENVIRONMENTS
         ],
         metrics=[
@@ -62,6 +65,16 @@ def _described(section: type[Any]) -> dict[str, Any]:
         "help": inspect.getdoc(section) or "",
         "json_schema": section.model_json_schema(),
     }
+
+
+def _missing(environment: type[EnvironmentConfig]) -> str:
+    """What is said of an environment whose package is not here; runs may find it elsewhere."""
+    package = environment.extra_package
+    if package is None or importlib.util.find_spec(package) is not None:
+        return ""
+    return (
+        f"Its package {package} is not installed here. Install it with: {environment.extra_command}"
+    )
 
 
 @router.get("/presets")

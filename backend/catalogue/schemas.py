@@ -22,6 +22,9 @@ class MethodOut(_Described):
 class EnvironmentOut(_Described):
     """An environment."""
 
+    missing: str
+    """The package that it needs and that is not installed beside the API; empty as a rule."""
+
 
 class MetricOut(BaseModel):
     """A metric."""

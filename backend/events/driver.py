@@ -53,6 +53,8 @@ def conclude(
         return
     if event.traceback is not None:
         run.traceback = excerpt(event.traceback)
-    if not reason and event.outcome == "stopped" and run.stop_requested_by is not None:
-        reason = f"Stopped on request by {run.stop_requested_by}."
+    if event.outcome == "stopped":
+        by = run.stop_requested_by
+        # Nobody asked: a driver that ends as stopped all the same was told to by a signal.
+        reason = f"Stopped on request by {by}." if by else f"Lagoon was shut down. {reason}".strip()
     move(session, run, attempt, RunStatus(event.outcome), reason, now, by="driver")

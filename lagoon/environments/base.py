@@ -13,6 +13,10 @@ class EnvironmentConfig(Section):
 
     title: ClassVar[str]
     """The name shown to people."""
+    extra_package: ClassVar[str | None] = None
+    """The package that its behavior imports beyond what Lagoon itself requires."""
+    extra_command: ClassVar[str] = ""
+    """How to install that package."""
 
     max_turns: int = Field(1, ge=1, le=1000)
     """Model turns after which an episode is cut."""

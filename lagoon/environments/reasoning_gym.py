@@ -11,6 +11,8 @@ class ReasoningGym(EnvironmentConfig):
     """Any dataset of the reasoning-gym package: one question, one answer, its own scorer."""
 
     title = "Reasoning Gym"
+    extra_package = "reasoning_gym"
+    extra_command = "make reasoning-gym"
 
     name: Literal["reasoning_gym"] = "reasoning_gym"
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from lagoon.config import RunConfig
+from lagoon.environments.reasoning_gym import ReasoningGym
 from lagoon.metrics import CATALOGUE
 from lagoon.models import MODELS
 from tests.backend.api import Api, running_api
@@ -41,6 +42,19 @@ async def test_the_catalogue_describes_everything_that_can_be_chosen(api: Api) -
     }
     assert [metric["name"] for metric in catalogue["metrics"]] == list(CATALOGUE)
     assert [model["path"] for model in catalogue["models"]] == [each.name for each in MODELS]
+
+
+async def test_an_environment_whose_package_is_not_installed_says_so(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ReasoningGym, "extra_package", "no_such_package")
+    ada = await api.user()
+    environments = (await ada.get("/catalogue")).json()["environments"]
+    missing = {environment["name"]: environment["missing"] for environment in environments}
+    assert missing["calculator"] == missing["sudoku4"] == ""
+    assert missing["reasoning_gym"] == (
+        "Its package no_such_package is not installed here. Install it with: make reasoning-gym"
+    )
 
 
 async def test_presets_are_files_whose_first_comment_describes_them(

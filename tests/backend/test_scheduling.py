@@ -158,7 +158,8 @@ async def test_a_driver_that_stops_in_time_is_not_stopped_by_force(api: Api) -> 
     ada = await api.user()
     run_id, driver = await api.started(ada)
     await ada.post(f"/runs/{run_id}/stop")
-    await send(driver, run_id, api.batch([ended("stopped")]))
+    # The workers' own way to stop a driver is a signal as well.
+    await send(driver, run_id, api.batch([ended("stopped", "The driver received SIGTERM.")]))
     run = await read_run(ada, run_id)
     assert run["status"] == "stopped"
     assert run["reason"] == "Stopped on request by ada."
@@ -166,6 +167,15 @@ async def test_a_driver_that_stops_in_time_is_not_stopped_by_force(api: Api) -> 
     api.clock.advance(60)
     await api.turn()
     assert api.queue.sent == []
+
+
+async def test_a_driver_that_stops_though_nobody_asked_was_shut_down(api: Api) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    await send(driver, run_id, api.batch([ended("stopped", "The driver received SIGTERM.")]))
+    run = await read_run(ada, run_id)
+    assert run["status"] == "stopped"
+    assert run["reason"] == "Lagoon was shut down. The driver received SIGTERM."
 
 
 @pytest.mark.parametrize("outcome", ["finished", "stopped", "failed"])

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.memory import Process, memory_of, processes, proportional_bytes, services
+from benchmarks.memory import Process, memory_of, processes, services
 from cli.home import Home
+from cli.proc import proportional_bytes
 from cli.processes import Stack, record
 
 

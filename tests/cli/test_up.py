@@ -81,10 +81,15 @@ def without_building(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_up_serves_signs_in_and_leaves_nothing_behind(tmp_path):
+def test_up_serves_signs_in_and_leaves_nothing_behind(tmp_path, monkeypatch):
     home = tmp_path / "home"
     without_building(home)
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")  # nobody has this address
     with up(home) as (process, said):
+        assert (
+            "RAY_ADDRESS=192.0.2.1:6379 is ignored: lagoon up starts a Ray of its own on this "
+            "machine."
+        ) in said
         link = next(word for line in said for word in line.split() if "/signin?" in word)
         with httpx.Client(follow_redirects=True, trust_env=False) as browser:
             page = browser.get(link)
@@ -102,6 +107,7 @@ def test_up_serves_signs_in_and_leaves_nothing_behind(tmp_path):
             "worker": True,
         }
         assert all(process["alive"] for process in status["processes"])
+        assert status["memory_mib"] > 100
         assert json.loads(lagoon(home, "runs", "list", "--json").stdout) == []
         assert lagoon(home, "experiments", "create", "Kept").returncode == 0
         again = lagoon(home, "up", "--no-demo")

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from lagoon.config import RunConfig
 from lagoon.problems import field_problems
-from tests.dashboard import canned
+from tests.dashboard import canned, canned_series
 
 Json = dict[str, Any]
 TOKEN = "lgt_test"
@@ -160,18 +160,18 @@ class FakeApi:
 
     def _metrics(self, request: httpx.Request, key: str) -> httpx.Response:
         names = set(request.url.params.get_list("name"))
-        reported = self.series.get(key, canned.series_of(key))
+        reported = self.series.get(key, canned_series.series_of(key))
         found = [series for series in reported if series["name"] in names]
         if request.url.params.get("after"):
             found = []
         return _ok({"cursor": str(self.runs[key]["cursor"]), "series": found})
 
     def _histogram(self, request: httpx.Request, key: str) -> httpx.Response:
-        return _ok(canned.histogram(key, request.url.params["name"], stale=self.stale))
+        return _ok(canned_series.histogram(key, request.url.params["name"], stale=self.stale))
 
     def _trajectories(self, request: httpx.Request, key: str) -> httpx.Response:
         split = request.url.params.get("split")
-        found = canned.trajectories() if canned.series_of(key) else []
+        found = canned.trajectories() if canned_series.series_of(key) else []
         return _items([t for t in found if split in (None, t["split"])])
 
     def _log(self, request: httpx.Request, key: str) -> httpx.Response:

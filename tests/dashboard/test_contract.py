@@ -45,7 +45,7 @@ def history() -> list[dict[str, Any]]:
 
 async def test_a_runs_whole_life_reads_as_the_dashboard_expects(api: RealApi, url: str) -> None:
     await api.user()
-    with httpx.Client(base_url=url) as http:
+    with httpx.Client(base_url=url, trust_env=False) as http:
         ticket = await asyncio.to_thread(Api(http).sign_in_ticket, "ada", PASSWORD)
         answer = await asyncio.to_thread(http.get, "/api/v1/signin", params={"ticket": ticket})
         viewer = Api(http, answer.cookies[api.settings.session_cookie])
@@ -127,7 +127,7 @@ def _read_failed(viewer: Api, run_id: str) -> None:
 async def test_the_fake_and_the_real_api_answer_in_the_same_shape(api: RealApi, url: str) -> None:
     client = await api.user()
     token = client.headers["Authorization"].removeprefix("Bearer ")
-    with httpx.Client(base_url=url) as http:
+    with httpx.Client(base_url=url, trust_env=False) as http:
         real = Api(http, token)
         made = await asyncio.to_thread(
             lambda: real.create_run("a", canned.GRPO, experiment_id=None, idempotency_key="k")

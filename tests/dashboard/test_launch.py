@@ -46,6 +46,14 @@ def test_what_is_changed_in_the_form_is_what_is_sent() -> None:
     assert RunConfig.model_validate(body["config"]).method.group_size == 4  # type: ignore[attr-defined]
 
 
+def test_an_environment_that_is_not_installed_says_so_when_it_is_chosen() -> None:
+    tested = open_page(FakeApi(), "launch")
+    assert "make it" not in text(tested)
+    choose(tested, "Environment", "reasoning_gym")
+    assert "Reasoning Gym may fail." in text(tested)
+    assert "Install it with: make it" in text(tested)
+
+
 def test_launching_opens_the_runs_page() -> None:
     tested = open_page(FakeApi(), "launch")
     click(tested, "Launch")

@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 from lagoon.events import Event
 from lagoon.metrics import CATALOGUE, FITNESS, HELDOUT_SUCCESS, LEDGER_DROPPED, POOL_READY
 from tests.builders import es_config, grpo_config
-from tests.dashboard import canned
+from tests.dashboard import canned, canned_series
 from tests.dashboard.fake_api import FakeApi
 from tests.dashboard.pages import click, open_page, text
 from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
@@ -196,7 +196,7 @@ async def played(folder: Path, family: str) -> list[Event]:
 
 def test_the_pool_of_a_real_synchronous_run_is_said_to_hold_nothing(tmp_path: Path) -> None:
     fake = FakeApi()
-    fake.series[RUNS["running"]] = canned.reported(asyncio.run(played(tmp_path, "gradient")))
+    fake.series[RUNS["running"]] = canned_series.reported(asyncio.run(played(tmp_path, "gradient")))
     shown = text(run_page("running", "pool", fake))
     assert "No prompt waits at the end of any step." in shown
     assert "balances" in shown
@@ -204,7 +204,7 @@ def test_the_pool_of_a_real_synchronous_run_is_said_to_hold_nothing(tmp_path: Pa
 
 def test_a_pool_in_which_prompts_wait_is_not_called_empty() -> None:
     fake = FakeApi()
-    series = canned.series_of(RUNS["running"])
+    series = canned_series.series_of(RUNS["running"])
     for each in series:
         if each["name"] == POOL_READY.name:
             each["points"]["value"][-1] = 3.0
@@ -215,7 +215,7 @@ def test_a_pool_in_which_prompts_wait_is_not_called_empty() -> None:
 def test_a_real_evolution_reports_no_pool(tmp_path: Path) -> None:
     fake = FakeApi()
     events = asyncio.run(played(tmp_path, "evolution"))
-    fake.series[RUNS["finished"]] = canned.reported(events)
+    fake.series[RUNS["finished"]] = canned_series.reported(events)
     assert "Evolution strategies have no pool" in text(run_page("finished", "pool", fake))
     names = {series["name"] for series in fake.series[RUNS["finished"]]}
     assert FITNESS.name in names
@@ -224,7 +224,7 @@ def test_a_real_evolution_reports_no_pool(tmp_path: Path) -> None:
 
 def test_a_label_of_a_series_is_never_markup() -> None:
     fake = FakeApi()
-    series = canned.series_of(RUNS["running"])
+    series = canned_series.series_of(RUNS["running"])
     for each in series:
         if each["name"] == LEDGER_DROPPED.name:
             each["labels"] = {"reason": "<img src=x onerror=alert(1)>"}
@@ -245,7 +245,7 @@ def test_a_label_of_a_series_is_never_markup() -> None:
 def test_one_evaluation_is_not_compared_with_itself(changes: dict[str, Any], words: str) -> None:
     run = canned.running() | {"step": 3, "last_heldout_success": 0.312} | changes
     fake = FakeApi([run])
-    fake.series[run["id"]] = [canned.one_series(HELDOUT_SUCCESS, {0: 0.312})]
+    fake.series[run["id"]] = [canned_series.one_series(HELDOUT_SUCCESS, {0: 0.312})]
     shown = text(open_page(fake, "run", run=run["id"]))
     assert words in shown
     assert "+0.0 points" not in shown

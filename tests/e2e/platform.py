@@ -1,6 +1,7 @@
 """A platform that is up, and the ways to it."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ PAGE = 1000
 
 
 class Platform:
-    """A platform by its home folder and what ``lagoon up`` said. Close its ``api`` at the end."""
+    """A platform by its home folder, its ``lagoon up`` and what that said.
 
-    def __init__(self, home: Path, said: list[str]) -> None:
+    Close its ``api`` at the end.
+    """
+
+    def __init__(self, home: Path, starter: subprocess.Popen[str], said: list[str]) -> None:
         self.home = home
+        self.starter = starter
         self.link = next(word for line in said for word in line.split() if "ticket=" in word)
         credentials = json.loads((home / "credentials" / "cli.json").read_text())
         self.api_url, self.dashboard_url = credentials["api_url"], credentials["dashboard_url"]
@@ -28,6 +33,7 @@ class Platform:
             base_url=self.api_url + "/api/v1",
             headers={"authorization": f"Bearer {credentials['token']}"},
             timeout=30,
+            trust_env=False,
         )
 
     def run_from_the_command_line(self, config: RunConfig, name: str) -> dict[str, Any]:

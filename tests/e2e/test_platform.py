@@ -12,7 +12,7 @@ import yaml
 from playwright.sync_api import Page, expect
 
 from cli.processes import wait_until
-from tests.cli.test_up import up, without_building
+from tests.cli.test_up import processes_of, up, without_building
 from tests.dashboard import browser
 from tests.e2e.platform import Platform
 from tests.e2e.runs import small_es, small_grpo
@@ -25,8 +25,8 @@ RUN_TIMEOUT_MS = 240_000
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     home = tmp_path_factory.mktemp("platform") / "home"
     without_building(home)
-    with up(home) as (_, said):
-        found = Platform(home, said)
+    with up(home) as (starter, said):
+        found = Platform(home, starter, said)
         with found.api:
             yield found
 
@@ -144,3 +144,22 @@ def failure_of(platform: Platform, run_id: str) -> str:
     assert wait_until(lambda: not platform.processes_of_run(run_id), 30)
     reason: str = run["reason"]
     return reason
+
+
+def test_ctrl_c_ends_an_active_run_as_stopped_and_leaves_no_process(
+    platform: Platform, policy_folder: Path
+) -> None:
+    """The last test of this file: it ends the platform that the others share."""
+    run_id = platform.create(small_grpo(policy_folder, budget={"max_steps": 1000}), "shut down")
+    assert wait_until(lambda: (platform.run(run_id)["step"] or 0) >= 1, 120)
+    platform.starter.send_signal(signal.SIGINT)
+    assert platform.starter.wait(90) == 0
+    assert processes_of(platform.home) == {}
+
+    with up(platform.home) as (starter, said):
+        again = Platform(platform.home, starter, said)
+        with again.api:
+            run = again.run(run_id)
+    assert run["status"] == "stopped"
+    assert run["reason"] == "Lagoon was shut down. The driver received SIGTERM."
+    assert [item["is_final"] for item in run["checkpoints"]] == [True]

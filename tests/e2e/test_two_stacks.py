@@ -24,7 +24,7 @@ def both(tmp_path: Path) -> Iterator[tuple[Platform, Platform]]:
             without_building(home)
         with ThreadPoolExecutor() as starters:
             started = list(starters.map(stack.enter_context, map(up, homes)))
-        one, two = (Platform(home, said) for home, (_, said) in zip(homes, started, strict=True))
+        one, two = (Platform(home, *start) for home, start in zip(homes, started, strict=True))
         stack.enter_context(one.api)
         stack.enter_context(two.api)
         yield one, two
@@ -33,7 +33,7 @@ def both(tmp_path: Path) -> Iterator[tuple[Platform, Platform]]:
 def answers(platform: Platform) -> bool:
     """True when the platform is ready and says its version."""
     urls = (f"{platform.api_url}/{name}" for name in ("readyz", "version"))
-    return all(httpx.get(url, timeout=10).is_success for url in urls)
+    return all(httpx.get(url, timeout=10, trust_env=False).is_success for url in urls)
 
 
 def runs_of(platform: Platform) -> list[str]:
@@ -50,7 +50,7 @@ def test_two_stacks_run_side_by_side_and_one_outlives_the_other(
     assert answers(two)
 
     # One browser, which sends both stacks the cookies of both.
-    with httpx.Client(timeout=10) as browser:
+    with httpx.Client(timeout=10, trust_env=False) as browser:
         for platform in both:
             assert browser.get(platform.link).status_code == 303
         for platform in both:

@@ -158,7 +158,8 @@ async def test_a_request_in_flight_continues_with_the_new_weights(
     await engine.publish(first, weights_of(old))
     prompts = [[*LONG_PROMPT[:150], 3 + at] for at in range(16)]
     sampling = [asyncio.create_task(sample(engine, p, max_tokens=300)) for p in prompts]
-    await asyncio.sleep(0.2)
+    # Submitted last and answered when the others have sampled about as much, far from their end.
+    await asyncio.create_task(sample(engine, prompts[0], max_tokens=16))
     await engine.publish(second, weights_of(new))
     turns = await asyncio.gather(*sampling)
     mixed = [turn for turn in turns if set(turn.versions) == {first, second}]

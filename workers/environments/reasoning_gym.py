@@ -28,11 +28,11 @@ def package() -> Any:
     Raises ``MissingPackage``.
     """
     try:
-        return import_module("reasoning_gym")
+        return import_module(str(ReasoningGym.extra_package))
     except ImportError as error:
         raise MissingPackage(
-            "the reasoning_gym environment needs the reasoning-gym package, which is not "
-            "installed: pip install 'reasoning-gym==0.1.25'"
+            "the reasoning-gym package is not installed. Install it with: "
+            f"{ReasoningGym.extra_command} (it needs a C compiler and Python's headers)"
         ) from error
 
 

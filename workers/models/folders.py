@@ -37,8 +37,8 @@ class ModelError(ValueError):
 def model_folder(path: str, home: Path, progress: Progress = lambda line: None) -> Path:
     """The folder of the model that a run's ``model.path`` names.
 
-    Built-in models are built when they are missing; a local folder is checked. A name that is
-    neither is returned as it is, for the hub. Raises ``ModelError``.
+    Built-in models are built when they are missing; a local folder is checked. A name of the form
+    OWNER/NAME that is neither is fetched from the hub. Raises ``ModelError``.
     """
     if known_model(path):
         return build(path, home, progress)

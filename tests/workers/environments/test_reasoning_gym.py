@@ -11,7 +11,7 @@ CONFIG = ReasoningGym(dataset="basic_arithmetic")
 
 def test_a_missing_package_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(MissingPackage, match="pip install") as raised:
+    with pytest.raises(MissingPackage, match="Install it with: make reasoning-gym") as raised:
         package()
     assert "\n" not in str(raised.value)
 
