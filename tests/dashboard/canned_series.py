@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from collections.abc import Iterable
 
 from lagoon.events import Event, StepLogged, encode_float
 from lagoon.metrics import (
