@@ -196,11 +196,12 @@ async def _until_end(
         stop.set()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
     switch.connect(lambda: loop.call_soon_threadsafe(stop.set))
     try:
         cluster.connect()
+        # After Ray, which puts a handler of its own in the place of any that is there before.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_signal, number)
         outcome = await train(config, Surroundings(sink, checkpoints, home, stop))
         reason = f"The driver received {heard[0].name}." if outcome == "stopped" and heard else ""
         return RunEnded(at=time.time(), outcome=outcome, reason=reason)
