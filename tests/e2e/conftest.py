@@ -25,7 +25,7 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Success comes within few steps of teaching, and at which ones depends on the recipe: the
     shortest teaching that reaches it is taken.
     """
-    for num_steps in range(40, 160, 4):
+    for num_steps in range(20, 160, 4):
         folder = tmp_path_factory.mktemp("policy")
         recipe = replace(
             Recipe(),
