@@ -18,11 +18,11 @@ PACKAGES = ("lagoon", "backend", "dashboard", "workers", "cli", "benchmarks")
 HEAVY = ("torch", "ray", "vllm", "transformers")
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "manager", "factory"}
 LOCAL = re.compile(
-    r"/work/|/tmp/lab|/tmp/contract"
-    r"|index[-_]url|find[-_]links|trusted[-_]host|pypi\.org|pythonhosted|proxy\.golang|npmjs",
+    re.escape(str(ROOT))
+    + r"|index[-_]url|find[-_]links|trusted[-_]host|pypi\.org|pythonhosted|proxy\.golang|npmjs",
     re.IGNORECASE,
 )
-"""Paths of the machines this was written on, and where packages are fetched from."""
+"""The path of this checkout, and where packages are fetched from."""
 BINARY = {".png"}
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60

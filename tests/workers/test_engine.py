@@ -23,7 +23,7 @@ from workers.rollout import Sampled
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 LONG_PROMPT = [int(t) for t in np.random.default_rng(0).integers(3, len(VOCABULARY), 400)]
-"""Longer than three of the CPU cache's blocks of 128 tokens."""
+"""Longer than twelve of the CPU cache's blocks of 32 tokens."""
 VERSIONS = itertools.count(1)
 SETTINGS = EngineSettings(
     dtype="float32",

@@ -5,7 +5,7 @@ import pytest
 
 from lagoon.environments.calculator import Calculator
 from lagoon.environments.sudoku4 import Sudoku4
-from lagoon.trajectory import Turn
+from lagoon.trajectory import Trajectory, Turn
 from workers.environments.base import Environment, Message, Observation
 from workers.environments.calculator import CalculatorEnvironment
 from workers.environments.sudoku4 import Sudoku4Environment
@@ -70,6 +70,12 @@ class ThreeTurns:
         return Observation((Message("tool", "r"),), tool_error=error, wait_seconds=0.5)
 
 
+async def played_with(environment: Environment) -> Trajectory:
+    """An episode whose model says one token a turn, by a clock that stands still."""
+    limits = EpisodeLimits(5, 8, 100)
+    return await play(REQUEST, ScriptedEngine(), PlainChat(), environment, limits, lambda: 0.0)
+
+
 async def test_sampled_tokens_are_kept_and_the_environments_words_are_masked() -> None:
     engine, environment = ScriptedEngine(), ThreeTurns()
     ticks = count()
@@ -91,14 +97,7 @@ async def test_sampled_tokens_are_kept_and_the_environments_words_are_masked() -
 
 
 async def test_a_failed_tool_is_data_on_the_trajectory() -> None:
-    played = await play(
-        REQUEST,
-        ScriptedEngine(),
-        PlainChat(),
-        ThreeTurns(),
-        EpisodeLimits(5, 8, 100),
-        float,  # type: ignore[arg-type]
-    )
+    played = await played_with(ThreeTurns())
     tool_turns = [turn for turn in played.turns if turn.role == "tool"]
     assert [turn.error for turn in tool_turns] == [None, "division by zero"]
     assert [turn.seconds for turn in tool_turns] == [0.5, 0.5]
@@ -116,14 +115,7 @@ class EndsInError:
 
 
 async def test_an_error_that_ends_the_episode_is_on_the_trajectory_and_not_in_its_tokens() -> None:
-    played = await play(
-        REQUEST,
-        ScriptedEngine(),
-        PlainChat(),
-        EndsInError(),
-        EpisodeLimits(5, 8, 100),
-        float,  # type: ignore[arg-type]
-    )
+    played = await played_with(EndsInError())
     assert played.turns[-1] == Turn("tool", "", 0.5, "not a move")
     assert [turn.role for turn in played.turns] == ["user", "assistant", "tool"]
     assert played.info["tool_errors"] == 1.0

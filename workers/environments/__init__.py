@@ -39,10 +39,7 @@ def num_tasks(config: EnvironmentConfig, split: Split) -> int | None:
 
 
 def demonstrate(config: EnvironmentConfig, split: Split, index: int) -> list[Message]:
-    """A whole conversation that solves one task, to teach from.
-
-    Raises ``NotImplementedError`` where nobody can show a solution.
-    """
+    """A whole conversation that solves one task, to teach from."""
     module = _module(config)
     messages: list[Message] = module.demonstrate(config, split, index)
     return messages
