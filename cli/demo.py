@@ -8,8 +8,8 @@ from cli.output import Refusal
 
 TITLE = "Demo"
 NOTES = (
-    "Two runs that need nothing but this machine. **GRPO** teaches a small policy to use a "
-    "calculator whose answers take a while; **evolution strategies** teach the same policy 4×4 "
+    "Two runs that need nothing but this machine. GRPO teaches a small policy to use a "
+    "calculator whose answers take a while; evolution strategies teach the same policy 4×4 "
     "Sudoku without a gradient. They run one after the other; each improves within minutes."
 )
 RUNS = (
