@@ -33,12 +33,14 @@ PRESET = "grpo-smollm2-reasoning-gym"
 PICTURE = ROOT / "docs" / "images" / "instruct-curve.png"
 SAMPLED_BAND = (0.10, 0.60)
 MIN_GAIN, MIN_LOW_END, MIN_TASKS, MAX_SECONDS = 0.15, 0.05, 200, 3600.0
-QUICK = (("budget.max_steps", 1), ("evaluation.num_tasks", 16))
+GUESSING = (1 / 2 + 1 / 3) / 2
+"""Success of naming anybody in the question: two and three people are equally frequent."""
+QUICK = (("budget.max_steps", 1), ("trainer.warmup_steps", 0), ("evaluation.num_tasks", 16))
 HEADER = ("what", "value", "target")
 NOTES = """One run of the preset, with `lagoon train`. Success is on the same held-out tasks every
 time, greedy unless it says sampled; the interval of the gain treats the two measurements as
-independent, which is on the safe side. Seconds are from the driver's first event to its last. The
-log's summary, with the curve and the reward of every step, is kept in
+independent. It says nothing of other seeds. Seconds are from the driver's first event to its last.
+The log's summary, with the curve and the reward of every step, is kept in
 `docs/results/data/instruct.jsonl`."""
 
 
@@ -48,7 +50,8 @@ def measure(options: Options) -> Report:
         row = _measured(Cell(PRESET, 0, changes=QUICK))
         return Report(HEADER, rows(row), "the run finished", [], "One step; nothing is judged.")
     (row,) = completed("instruct", [Cell(PRESET, 0)], _measured)
-    draw(row, PICTURE)
+    if options.write:
+        draw(row, PICTURE)
     low, high = _interval(row)
     figure = (
         f"greedy held-out success {row['first']:.3f} → {row['last']:.3f}, gain "
@@ -65,6 +68,7 @@ def rows(row: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         ("held-out tasks", str(row["num_tasks"]), f">= {MIN_TASKS}"),
         ("sampled success before", f"{row['sampled_before']:.3f}", f"{first:g} to {last:g}"),
+        ("success of guessing a name", f"{GUESSING:.3f}", ""),
         ("success before", f"{row['first']:.3f}", ""),
         ("success after", f"{row['last']:.3f}", ""),
         ("gain", f"{row['last'] - row['first']:+.3f}", f">= {MIN_GAIN:g}"),

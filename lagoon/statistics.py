@@ -20,7 +20,7 @@ def gain_interval(
     """The interval (95 % by default) of ``after`` less ``before``, each (successes, trials).
 
     Newcombe's, from the Wilson intervals of both, for independent samples. Where both are the same
-    tasks it is on the safe side.
+    tasks it is wider than a paired one, as long as what succeeded before tends to succeed after.
     """
     rates = [successes / trials if trials else 0.0 for successes, trials in (before, after)]
     (low_before, high_before), (low_after, high_after) = (

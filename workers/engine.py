@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lagoon.evolution import NoiseKey
+from lagoon.homes import make_short_folder
 from workers import engine_process
 from workers.checkpoint import save_checkpoint, weights_beside
 from workers.engine_settings import EngineSettings, engine_arguments, environment
 from workers.generators import UpdateReport
 from workers.payload import Weights, write_payload
 from workers.rollout import Sampled
+from workers.settings import own_home
 
 if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
@@ -75,7 +77,8 @@ class VLLMEngine:
         ``start`` does it too; done earlier, this process's other imports run beside them.
         """
         os.environ.update(environment(settings.threads))
-        engine_process.preload()
+        if settings.on_cpu:
+            engine_process.preload(make_short_folder(own_home()))
 
     @classmethod
     async def start(cls, model_folder: Path, settings: EngineSettings) -> VLLMEngine:
@@ -92,7 +95,8 @@ class VLLMEngine:
         )
         from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415  after the environment
 
-        engine_process.use()
+        if settings.on_cpu:
+            engine_process.fork_engines()
         engine = AsyncLLM.from_engine_args(engine_arguments(model_folder, settings))
         await engine.init_weight_transfer_engine(
             WeightTransferInitRequest(

@@ -1,34 +1,75 @@
-"""The engine's process imports vLLM while the generator that asks for it still does.
+"""An engine's process imports vLLM while the generator that asks for it still does. On CPU only.
 
 ::
 
     generator ─┬─ imports vLLM ───────────────┬─ AsyncLLM ── asks for a process ─┐
                └─▶ fork server imports vLLM ──┴──────────────────────── forks ◀──┘
 
-vLLM would start its engine's process anew (spawn), and only then would that import everything a
-second time: one import after the other, which is most of what a generator takes to start. A fork
-server has no threads and no CUDA context of its own, which is what makes forking it safe.
+vLLM starts its engine's process anew (spawn), and only then would that import everything a second
+time: one import after the other, which is most of what a generator takes to start. Forking a
+generator would not do, because Ray's threads are in it. A fork server runs nothing but imports.
+With a GPU vLLM's own way is kept: a process that is forked must not have touched the device.
 """
 
 import multiprocessing
-from multiprocessing import forkserver
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from multiprocessing import forkserver, process
+from pathlib import Path
+from typing import Any
 
 PRELOADED = ("vllm.v1.engine.core", "vllm.v1.worker.worker_base", "workers.weight_transfer")
-"""What an engine process imports on every kind of device."""
+"""What every engine's process imports. What cannot be imported is left to the process itself."""
 
 
-def preload() -> None:
-    """Start the fork server: it imports in the background and ends with this process.
+def preload(folder: Path) -> None:
+    """Start the fork server: it imports in the background, and ends with this process.
 
-    Called once the environment is what the engine's process has to see, and before vLLM is
-    imported here.
+    To be called before vLLM is imported here, with the environment that imports have to see: a
+    second call changes nothing. The server's socket is made in ``folder``.
     """
+    settings = process.current_process()._config  # type: ignore[attr-defined]  # the only way in
+    if "tempdir" not in settings:
+        settings["tempdir"] = tempfile.mkdtemp(prefix="engine-", dir=folder)
+    # vLLM puts it first for the process that it spawns, which is too late for a fork server.
+    if (openmp := _openmp_library()) and "libgomp" not in os.environ.get("LD_PRELOAD", ""):
+        os.environ["LD_PRELOAD"] = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), openmp]))
     multiprocessing.set_forkserver_preload(list(PRELOADED))
     forkserver.ensure_running()
 
 
-def use() -> None:
-    """Make vLLM take its engine's process from the fork server. Imports vLLM."""
+def fork_engines() -> None:
+    """Let vLLM fork its engines' processes from the fork server. Imports vLLM."""
     from vllm.v1.engine import utils  # noqa: PLC0415  vLLM reads its environment on import
 
-    utils.get_mp_context = lambda: multiprocessing.get_context("forkserver")
+    utils.get_mp_context = _Forks
+
+
+class _Forks:
+    """The one thing that vLLM asks a multiprocessing context for."""
+
+    def Process(
+        self, *, target: Callable[..., None], name: str, kwargs: Mapping[str, Any]
+    ) -> multiprocessing.process.BaseProcess:
+        # vLLM changes its environment on the way here; a spawned process would have inherited it.
+        given = (dict(os.environ), target, kwargs)
+        return multiprocessing.get_context("forkserver").Process(
+            target=_with_environment, name=name, args=given
+        )
+
+
+def _with_environment(
+    environment: Mapping[str, str], target: Callable[..., None], kwargs: Mapping[str, Any]
+) -> None:
+    os.environ.update(environment)
+    target(**kwargs)
+
+
+def _openmp_library() -> str | None:
+    """torch's own OpenMP library."""
+    torch = find_spec("torch")
+    folders = [Path(folder) for folder in (torch.submodule_search_locations or ())] if torch else []
+    found = [file for folder in folders for file in sorted((folder / "lib").glob("libgomp*.so*"))]
+    return str(found[0]) if found else None

@@ -11,6 +11,9 @@ from torch import Tensor
 from lagoon.trajectory import TrainingSample
 from workers.packing import Row
 
+MAX_SEEN_ENTRIES = 2**24
+"""Size of a micro-batch's table of what each token sees: 64 MiB in float32."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -52,13 +55,21 @@ def micro_batches(
     """
     taken: list[Row] = []
     for row in sorted(rows, key=lambda row: -row.num_tokens):
-        longest = taken[0].num_tokens if taken else row.num_tokens
-        if taken and (len(taken) + 1) * longest > max_tokens:
+        if taken and not _fit([*taken, row], max_tokens):
             yield _padded(samples, taken, device)
             taken = []
         taken.append(row)
     if taken:
         yield _padded(samples, taken, device)
+
+
+def _fit(rows: Sequence[Row], max_tokens: int) -> bool:
+    """Whether rows, the longest first, may be one micro-batch."""
+    longest = rows[0].num_tokens
+    has_table = any(row.is_shared for row in rows)
+    return len(rows) * longest <= max_tokens and not (
+        has_table and len(rows) * longest**2 > MAX_SEEN_ENTRIES
+    )
 
 
 def _padded(
@@ -83,7 +94,7 @@ def _padded(
             weights[here] = sample.token_weight
             if own.skipped and own.length:
                 before[place, own.start] = own.skipped - 1
-    layout = _layout(rows, shape, device) if any(len(row.placed) > 1 for row in rows) else None
+    layout = _layout(rows, shape, device) if any(row.is_shared for row in rows) else None
     return MicroBatch(
         token_ids=ids.to(device),
         action_mask=mask.to(device),
@@ -99,7 +110,7 @@ def _padded(
 
 def _layout(rows: Sequence[Row], shape: tuple[int, int], device: torch.device) -> Layout:
     columns = torch.arange(shape[1])
-    positions = columns.repeat(len(rows), 1)
+    positions = torch.zeros(shape, dtype=torch.long)
     # Padding is an owner of its own, so that it sees something: a softmax over nothing is nan.
     owners = torch.full(shape, -1)
     for place, row in enumerate(rows):

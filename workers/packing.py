@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 from lagoon.trajectory import Trajectory
 
-MAX_SHARED_ROW_TOKENS = 4096
+MAX_SHARED_ROW_TOKENS = 2048
 """Longest row with several trajectories: what each token sees is then a table of its square."""
 MAX_SHARE = 0.5
-"""Prompts are shared when that leaves at most this part of the tokens to compute. Above it, the
-longer rows cost in attention what they save elsewhere."""
+"""Prompts are shared when that leaves at most this part of the tokens to compute: longer rows cost
+more in attention, which the count leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,12 @@ class Row:
 
     placed: tuple[Placed, ...]
     num_shared: int
-    """Tokens at the start that all of them see: their prompt. 0 for a trajectory alone."""
+    """Tokens at the start that all of them see: their prompt. Without effect on a single one."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it holds several trajectories."""
+        return len(self.placed) > 1
 
     @property
     def num_tokens(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.instruct import PRESET, draw, missed, rows
+from benchmarks.instruct import PICTURE, PRESET, QUICK, draw, missed, rows
 from benchmarks.study import DATA, Cell, resolved
 
 GOOD: dict[str, Any] = {
@@ -58,6 +58,11 @@ def test_the_run_is_evaluated_on_enough_tasks_of_a_real_model():
     assert config.evaluation.num_tasks >= 200
 
 
+def test_a_quick_look_is_a_valid_run():
+    assert resolved(Cell(PRESET, 0, changes=QUICK)).budget.max_steps == 1
+
+
 def test_the_kept_result_is_readable_and_drawn():
-    (line,) = (DATA / "instruct.jsonl").read_text().splitlines()
-    assert set(GOOD) <= set(json.loads(line))
+    newest = (DATA / "instruct.jsonl").read_text().splitlines()[-1]
+    assert set(GOOD) <= set(json.loads(newest))
+    assert PICTURE.is_file()

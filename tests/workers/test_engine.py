@@ -33,6 +33,7 @@ SETTINGS = EngineSettings(
     max_concurrent=32,
     kv_cache_gib=0.25,
     threads=1,
+    on_cpu=True,
     seed=0,
     keep_master=True,
 )

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lagoon.trajectory import TrainingSample, Trajectory
-from workers.microbatches import by_trajectory, micro_batches
+from workers.microbatches import MAX_SEEN_ENTRIES, by_trajectory, micro_batches
 from workers.packing import MAX_SHARED_ROW_TOKENS, Row, alone, sharing_prompts
 
 BLANK = Trajectory(
@@ -51,7 +51,7 @@ made_up = st.lists(
 )
 
 
-def read_back(row: Row, made: list[Trajectory], ids: torch.Tensor) -> dict[int, list[int]]:
+def read_back(row: Row, ids: torch.Tensor) -> dict[int, list[int]]:
     """Each trajectory's tokens, put together from a row of token ids."""
     return {
         own.index: [
@@ -71,7 +71,7 @@ def test_every_trajectory_is_in_one_row_and_can_be_read_back(
     found: list[tuple[int, list[int]]] = []
     for batch in batches:
         for row, ids in zip(batch.rows, batch.token_ids, strict=True):
-            found += read_back(row, made, ids).items()
+            found += read_back(row, ids).items()
     assert sorted(found) == [(index, list(one.token_ids)) for index, one in enumerate(made)]
 
 
@@ -122,6 +122,22 @@ def test_a_group_that_is_too_long_for_one_row_is_cut() -> None:
     assert [row.num_tokens for row in sharing_prompts(made, 56)] == [56, 56, 54]
     long = [trajectory(1, MAX_SHARED_ROW_TOKENS - 3, (1, 1)) for _ in range(2)]
     assert sharing_prompts(long, 10**6) == alone(long)
+
+
+def test_the_table_of_what_tokens_see_is_bounded() -> None:
+    made = [trajectory(group, 1500, (1, 1)) for group in range(20) for _ in range(3)]
+    rows = sharing_prompts(made, 10**6)
+    batches = list(micro_batches(in_batch(made), rows, 10**6, torch.device("cpu")))
+    tables = [batch.layout.attends for batch in batches if batch.layout is not None]
+    assert sum(len(table) for table in tables) == 20
+    assert max(table.numel() for table in tables) <= MAX_SEEN_ENTRIES
+
+
+def test_padding_has_no_position_of_its_own() -> None:
+    made = [*(trajectory(1, 50, (1, 1)) for _ in range(8)), trajectory(2, 3)]
+    (batch,) = micro_batches(in_batch(made), sharing_prompts(made, 999), 999, torch.device("cpu"))
+    assert batch.layout is not None
+    assert int(batch.layout.positions.max()) == 51
 
 
 def test_trajectories_without_a_sampled_token_share_all_they_have() -> None:

@@ -16,7 +16,7 @@ from tests.builders import es_config, grpo_config
 from tests.workers.models_for_tests import VOCABULARY, build_model
 from workers.actors.trainer import TrainerActor
 from workers.payload import checksum
-from workers.policy import Policy
+from workers.policy import Policy, shares_prompts
 from workers.training import NonFiniteGradient, Trainer
 
 
@@ -146,15 +146,12 @@ def test_cutting_into_micro_batches_changes_nothing(model_folder: Path) -> None:
         torch.testing.assert_close(one.grad, other.grad, atol=1e-7, rtol=1e-4)
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_trajectories_behind_one_prompt_score_as_they_do_alone(
-    model_folder: Path, implementation: str
-) -> None:
+def test_trajectories_behind_one_prompt_score_as_they_do_alone(model_folder: Path) -> None:
     ours = trainer(model_folder, rollout={"temperature": 0.7})
-    ours._policy.model.set_attn_implementation(implementation)
-    given = groups()
+    given = [*groups(), *samples(num=3, seed=5)]
     (batch,) = ours._micro_batches(given)
-    assert batch.token_ids.shape[0] == 3
+    assert [len(row.placed) for row in batch.rows].count(4) == 3
+    assert len(batch.rows) == 6
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     for sample, scores in zip(given, ours.logprobs(given), strict=True):
         with torch.no_grad():
@@ -163,10 +160,11 @@ def test_trajectories_behind_one_prompt_score_as_they_do_alone(
 
 
 def test_sharing_prompts_changes_neither_gradient_nor_metrics(model_folder: Path) -> None:
-    shared, apart = trainer(model_folder), trainer(model_folder)
+    method = {"name": "grpo", "num_prompts": 2, "group_size": 2, "kl_coefficient": 0.1}
+    shared, apart = (trainer(model_folder, method=method) for _ in range(2))
     apart._policy.shares_prompts = False
-    given = on_policy(apart, groups())
-    assert len(next(iter(apart._micro_batches(given))).rows) == 12
+    given = on_policy(apart, [*groups(), *samples(num=3, seed=5)])
+    assert len(next(iter(apart._micro_batches(given))).rows) == 15
     sums = [{}, {}]
     for place, ours in enumerate((shared, apart)):
         for batch in ours._micro_batches(given):
@@ -180,11 +178,43 @@ def test_sharing_prompts_changes_neither_gradient_nor_metrics(model_folder: Path
         torch.testing.assert_close(one.grad, other.grad, atol=1e-6, rtol=1e-4)
 
 
-def test_a_model_with_windows_of_attention_does_not_share_prompts(model_folder: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"use_sliding_window": True, "sliding_window": 16},
+        {"layer_types": ["full_attention", "chunked_attention"]},
+        {"window_size": 256},
+    ],
+)
+def test_a_model_with_windows_of_attention_does_not_share_prompts(
+    model_folder: Path, settings: dict[str, Any]
+) -> None:
     ours = trainer(model_folder)
     assert ours._policy.shares_prompts
-    ours._policy.model.config.update({"use_sliding_window": True, "sliding_window": 16})
-    assert Policy(ours._policy.model, 1.0).shares_prompts is False
+    for name, value in settings.items():
+        setattr(ours._policy.model.config, name, value)
+    assert not shares_prompts(ours._policy.model)
+
+
+def test_a_model_that_takes_no_table_trains_row_by_row(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = trainer(model_folder)._policy.model
+    forward = model.base_model.forward
+
+    def refuses(**given: Any) -> Any:
+        if given.get("attention_mask") is not None:
+            raise ValueError("too many values to unpack")
+        return forward(**given)
+
+    monkeypatch.setattr(model.base_model, "forward", refuses)
+    assert Policy(model, 1.0).shares_prompts is False
+    model.set_attn_implementation("eager")
+    assert Policy(model, 1.0).shares_prompts is False
+
+
+def test_a_model_in_bfloat16_shares_prompts_too(model_folder: Path) -> None:
+    assert trainer(model_folder, model={"dtype": "bfloat16"})._policy.shares_prompts
 
 
 def test_a_step_moves_the_policy_towards_what_had_an_advantage(model_folder: Path) -> None:

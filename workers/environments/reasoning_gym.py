@@ -1,7 +1,6 @@
 """Any dataset of the reasoning-gym package: one question, one answer, the dataset's own score."""
 
 import json
-from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
 from random import Random
@@ -93,15 +92,15 @@ class ReasoningGymEnvironment:
 
 def _prompt(config: ReasoningGym, entry: dict[str, Any]) -> tuple[Message, ...]:
     system = (Message("system", config.instruction),) if config.instruction else ()
-    return (*system, *_examples(config), _question(entry))
+    return (*system, *_examples(config.model_dump_json()), _question(entry))
 
 
-def _examples(config: ReasoningGym) -> Iterator[Message]:
+@lru_cache(maxsize=16)
+def _examples(config_json: str) -> tuple[Message, ...]:
     """Solved questions of the train split, so that none is a held-out task."""
-    for number in range(config.num_examples):
-        entry = _entry(config, "train", f"example {number}")
-        yield _question(entry)
-        yield _answer(entry)
+    config = ReasoningGym.model_validate_json(config_json)
+    entries = [_entry(config, "train", f"example {n}") for n in range(config.num_examples)]
+    return tuple(message for entry in entries for message in (_question(entry), _answer(entry)))
 
 
 def _question(entry: dict[str, Any]) -> Message:
