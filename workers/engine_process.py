@@ -13,13 +13,18 @@ With a GPU vLLM's own way is kept: a process that is forked must not have touche
 
 import multiprocessing
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from multiprocessing import forkserver, process
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+SOCKETS = "engine"
 PRELOADED = ("vllm.v1.engine.core", "vllm.v1.worker.worker_base", "workers.weight_transfer")
 """What every engine's process imports. What cannot be imported is left to the process itself."""
 
@@ -32,12 +37,20 @@ def preload(folder: Path) -> None:
     """
     settings = process.current_process()._config  # type: ignore[attr-defined]  # the only way in
     if "tempdir" not in settings:
-        settings["tempdir"] = tempfile.mkdtemp(prefix="engine-", dir=folder)
+        _remove_left_over(folder)
+        settings["tempdir"] = tempfile.mkdtemp(prefix=f"{SOCKETS}-{os.getpid()}-", dir=folder)
     # vLLM puts it first for the process that it spawns, which is too late for a fork server.
     if (openmp := _openmp_library()) and "libgomp" not in os.environ.get("LD_PRELOAD", ""):
         os.environ["LD_PRELOAD"] = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), openmp]))
     multiprocessing.set_forkserver_preload(list(PRELOADED))
     forkserver.ensure_running()
+
+
+def _remove_left_over(folder: Path) -> None:
+    """Remove the socket folders of generators that are gone: Ray kills them."""
+    for old in folder.glob(f"{SOCKETS}-*"):
+        if not psutil.pid_exists(int(old.name.split("-")[1])):
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def fork_engines() -> None:
@@ -47,17 +60,17 @@ def fork_engines() -> None:
     utils.get_mp_context = _Forks
 
 
-class _Forks:
-    """The one thing that vLLM asks a multiprocessing context for."""
+class _Forks(ForkServerContext):
+    """The multiprocessing context of the fork server, with today's environment for its processes.
 
-    def Process(
+    vLLM changes the environment before it starts a process; a spawned one would have inherited it.
+    """
+
+    def Process(  # type: ignore[override]  # vLLM names all that it gives
         self, *, target: Callable[..., None], name: str, kwargs: Mapping[str, Any]
-    ) -> multiprocessing.process.BaseProcess:
-        # vLLM changes its environment on the way here; a spawned process would have inherited it.
+    ) -> ForkServerProcess:
         given = (dict(os.environ), target, kwargs)
-        return multiprocessing.get_context("forkserver").Process(
-            target=_with_environment, name=name, args=given
-        )
+        return ForkServerProcess(target=_with_environment, name=name, args=given)
 
 
 def _with_environment(

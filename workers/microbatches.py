@@ -127,7 +127,8 @@ def _layout(rows: Sequence[Row], shape: tuple[int, int], device: torch.device) -
 
 def by_trajectory(batch: MicroBatch, scores: Tensor) -> Iterator[tuple[int, list[float]]]:
     """The ``scores`` ([B, T]) of each trajectory's sampled tokens, by its position in the batch."""
+    scores, mask = scores.cpu(), batch.action_mask.cpu()
     for place, row in enumerate(batch.rows):
         for own in row.placed:
             here = (place, slice(own.start, own.start + own.length))
-            yield own.index, scores[here][batch.action_mask[here]].tolist()
+            yield own.index, scores[here][mask[here]].tolist()
