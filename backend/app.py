@@ -28,6 +28,7 @@ from backend.queue import CeleryQueue, TaskQueue
 from backend.runs import endpoints as runs
 from backend.settings import Settings, described
 from lagoon import __version__
+from lagoon.service_settings import wrong_settings
 
 PREFIX = "/api/v1"
 DOMAINS = (accounts, catalogue, experiments, runs, metrics, attempts, events)
@@ -83,8 +84,7 @@ def app_from_environment() -> FastAPI:
     try:
         settings = Settings()
     except ValidationError as error:
-        lines = [f"LAGOON_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors()]
-        raise SystemExit("The API's settings are wrong.\n" + "\n".join(lines)) from None
+        raise SystemExit(wrong_settings("API", error)) from None
     logs.configure()
     return create_app(settings)
 

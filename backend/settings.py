@@ -12,6 +12,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from lagoon.homes import home_folder, session_cookie
+from lagoon.service_settings import WebUrl
 
 
 def _postgres_url(value: SecretStr) -> SecretStr:
@@ -22,16 +23,6 @@ def _postgres_url(value: SecretStr) -> SecretStr:
     if url.get_backend_name() != "postgresql":
         raise ValueError("the database must be Postgres: postgresql+psycopg://…")
     return SecretStr(url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False))
-
-
-def _web_url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ValueError("must be an http:// or https:// URL")
-    return value.rstrip("/")
-
-
-WebUrl = Annotated[str, AfterValidator(_web_url)]
 
 
 class Settings(BaseSettings):

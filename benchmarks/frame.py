@@ -27,6 +27,8 @@ class Options:
     """End within two minutes, with fewer repetitions."""
     seeds: int
     """Repetitions, or seeds of a study."""
+    write: bool = False
+    """Keep the result under ``docs/``: a picture goes there as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,9 @@ def run(
     parser.add_argument("--seeds", type=int, default=default_seeds, help="repetitions")
     parser.add_argument("--write", action="store_true", help=f"write docs/benchmarks/{name}.md")
     asked = parser.parse_args(arguments)
-    report = measure(Options(asked.quick, asked.seeds))
+    if asked.quick and asked.write:
+        parser.error("a quick look is no result to keep: leave out --quick or --write")
+    report = measure(Options(asked.quick, asked.seeds, asked.write))
     print(table(report.header, report.rows))
     for target in report.missed:
         print(f"missed: {target}")

@@ -11,7 +11,8 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from benchmarks.memory import memory_of
 from benchmarks.stack import running, temporary_home
 from benchmarks.study import ROOT
 from benchmarks.throughput import Compared, compare
+from cli.client import Api
 from cli.home import Home
 from cli.up import STARTING_MODEL
 from lagoon.config import RunConfig
@@ -38,8 +40,9 @@ NUM_EPISODES = 4096
 NUM_EPISODES_QUICK = 1024
 Row = tuple[str, ...]
 """What, measured, range, target."""
-NOTES = f"""The run is the preset `{PRESET}` without tool waits, submitted through the API to a
-platform that has just been started; the first trained step counts when its loss can be read
+NOTES = f"""Starts are those of `lagoon up`, with the model there already. The run is the preset
+`{PRESET}` without tool waits, submitted through the API to a platform that has just been
+started; the first trained step counts when its loss can be read
 through the API. Memory is the sum of proportional set sizes (PSS) of all processes of that
 platform while nothing runs and nobody looks. Throughput: the preset's episodes through the
 driver's `Generators` and a generator actor on Ray, with no trainer; then exactly the requests
@@ -54,6 +57,8 @@ uses, under which log-probabilities are cheap; vLLM as it comes is compared as w
 class Measured:
     """Everything that was measured."""
 
+    starts: Sequence[float]
+    """Seconds until ``lagoon up`` was ready: in an empty home folder, then with its data."""
     first_steps: Sequence[FirstStep]
     memory: Mapping[str, int]
     """Idle bytes by service."""
@@ -80,9 +85,12 @@ def measure(options: Options) -> Report:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it stops what it started then, too
     repetitions = 1 if options.quick else options.seeds
     config = preset()
+    starts: list[float] = []
     with temporary_home() as home:
-        progress("starting a platform")
-        with running(home) as api:
+        if not options.quick:
+            with _timed(home, starts):
+                pass
+        with _timed(home, starts) as api:
             time.sleep(SETTLE_SECONDS)
             memory = memory_of(home)
             progress(f"idle: {sum(memory.values()) / 1e9:.2f} GB; submitting a run")
@@ -95,7 +103,17 @@ def measure(options: Options) -> Report:
             repetitions=repetitions,
             stock=not options.quick,
         )
-    return report(Measured(first_steps, memory, compared))
+    return report(Measured(starts, first_steps, memory, compared))
+
+
+@contextmanager
+def _timed(home: Home, starts: list[float]) -> Iterator[Api]:
+    """A platform, with the seconds that it took to start added to ``starts``."""
+    progress("starting a platform")
+    began = time.monotonic()
+    with running(home) as api:
+        starts.append(time.monotonic() - began)
+        yield api
 
 
 def preset() -> dict[str, Any]:
@@ -113,7 +131,12 @@ def report(measured: Measured) -> Report:
         f"(target < {_gb(MAX_IDLE_BYTES)}); generators {measured.ratio:.2f} of bare vLLM's "
         f"tokens/s (target >= {MIN_RATIO:g})"
     )
-    rows = [*_first_step_rows(measured), *_memory_rows(measured), *_throughput_rows(measured)]
+    rows = [
+        *_start_rows(measured),
+        *_first_step_rows(measured),
+        *_memory_rows(measured),
+        *_throughput_rows(measured),
+    ]
     return Report(("what", "measured", "range", "target"), rows, figure, missed(measured), NOTES)
 
 
@@ -127,6 +150,14 @@ def missed(measured: Measured) -> list[str]:
     if measured.ratio < MIN_RATIO:
         found.append(f"generators make only {measured.ratio:.3f} of bare vLLM's tokens/s")
     return found
+
+
+def _start_rows(measured: Measured) -> list[Row]:
+    names = ("start in an empty home folder", "start with earlier data")
+    return [
+        (name, f"{seconds:.1f} s", "", "")
+        for name, seconds in zip(names, measured.starts, strict=False)
+    ]
 
 
 def _first_step_rows(measured: Measured) -> list[Row]:

@@ -112,6 +112,11 @@ def resolved(cell: Cell) -> RunConfig:
 
 
 def train(cell: Cell) -> dict[str, Any]:
+    """Run the cell and summarize it. Raises ``RuntimeError`` when it does not finish."""
+    return summary(events_of(cell))
+
+
+def events_of(cell: Cell) -> list[dict[str, Any]]:
     """Run the cell with ``lagoon train`` in a fresh folder and read its events.
 
     Raises ``RuntimeError`` with the run's reason when it does not finish.
@@ -127,7 +132,7 @@ def train(cell: Cell) -> dict[str, Any]:
     if done.returncode or ended is None or ended["outcome"] != "finished":
         reason = ended["reason"] if ended else done.stderr[-2000:]
         raise RuntimeError(f"{cell.key} did not finish: {reason}")
-    return summary(events)
+    return events
 
 
 def summary(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

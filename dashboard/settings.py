@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lagoon.homes import home_folder, session_cookie
+from lagoon.service_settings import web_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,21 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
         """Read ``LAGOON_API_URL``, ``LAGOON_PUBLIC_API_URL``, ``LAGOON_DASHBOARD_URL`` and
-        ``LAGOON_HOME``; their defaults are those of the API."""
-        api_url = environment.get("LAGOON_API_URL", "http://127.0.0.1:8000").rstrip("/")
+        ``LAGOON_HOME``; their defaults are those of the API.
+
+        Raises ``ValueError``, naming the variable, for one that cannot be an address.
+        """
+
+        def address(name: str, default: str) -> str:
+            try:
+                return web_url(environment.get(name, default))
+            except ValueError as error:
+                raise ValueError(f"{name} {error}") from None
+
+        api_url = address("LAGOON_API_URL", "http://127.0.0.1:8000")
         return cls(
             api_url=api_url,
-            public_api_url=environment.get("LAGOON_PUBLIC_API_URL", api_url).rstrip("/"),
-            dashboard_url=environment.get("LAGOON_DASHBOARD_URL", "http://127.0.0.1:8501").rstrip(
-                "/"
-            ),
+            public_api_url=address("LAGOON_PUBLIC_API_URL", api_url),
+            dashboard_url=address("LAGOON_DASHBOARD_URL", "http://127.0.0.1:8501"),
             session_cookie=session_cookie(home_folder(environment.get("LAGOON_HOME"))),
         )

@@ -1,7 +1,8 @@
 """Policy-gradient losses with tensor methods only, so that torch is just a type here.
 
-Shapes: B trajectories x T tokens. ``weights_BT`` is 0 outside the policy's own tokens and holds
-the batch divisor elsewhere, so that every loss is a plain sum and splits into micro-batches.
+Shapes: B rows x T tokens. A row holds one trajectory, or several of a group one behind the other:
+a sum over T is not one over a trajectory. ``weights_BT`` is 0 outside the policy's own tokens and
+holds the batch divisor elsewhere: every loss is a plain sum and splits into micro-batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Intervals for success rates."""
+"""Intervals for success rates and for what they gained."""
 
 import math
 
@@ -12,3 +12,21 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[f
     center = (rate + z * z / (2 * trials)) / denominator
     half = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials**2)) / denominator
     return max(0.0, center - half), min(1.0, center + half)
+
+
+def gain_interval(
+    before: tuple[int, int], after: tuple[int, int], z: float = 1.959964
+) -> tuple[float, float]:
+    """The interval (95 % by default) of ``after`` less ``before``, each (successes, trials).
+
+    Newcombe's, from the Wilson intervals of both, for independent samples. Where both are the same
+    tasks it is wider than a paired one, as long as what succeeded before tends to succeed after.
+    """
+    rates = [successes / trials if trials else 0.0 for successes, trials in (before, after)]
+    (low_before, high_before), (low_after, high_after) = (
+        wilson_interval(*counts, z) for counts in (before, after)
+    )
+    gain = rates[1] - rates[0]
+    low = gain - math.hypot(rates[1] - low_after, high_before - rates[0])
+    high = gain + math.hypot(high_after - rates[1], rates[0] - low_before)
+    return max(-1.0, low), min(1.0, high)

@@ -10,7 +10,9 @@ from typing import Any
 
 from celery import Celery
 from celery.signals import celeryd_after_setup
+from pydantic import ValidationError
 
+from lagoon.service_settings import wrong_settings
 from workers.settings import Settings, described
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,14 @@ def create_app(settings: Settings) -> Celery:
     return app
 
 
+def read_settings() -> Settings:
+    """The settings; ends the process with one line for each that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise SystemExit(wrong_settings("worker", error)) from None
+
+
 def log_settings(**_: Any) -> None:
     """Say, when a worker starts, what it was told."""
     for name, value in described(Settings()).items():
@@ -58,4 +68,4 @@ def log_settings(**_: Any) -> None:
 
 
 celeryd_after_setup.connect(log_settings)
-app = create_app(Settings())
+app = create_app(read_settings())

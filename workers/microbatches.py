@@ -9,71 +9,126 @@ import torch
 from torch import Tensor
 
 from lagoon.trajectory import TrainingSample
+from workers.packing import Row
+
+MAX_SEEN_ENTRIES = 2**24
+"""Size of a micro-batch's table of what each token sees: 64 MiB in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What tokens see where several trajectories share a row (see ``workers.packing``)."""
+
+    positions: Tensor
+    """Each token's position in its own trajectory, [B, T]."""
+    attends: Tensor
+    """Whether a token (third axis) sees another (last axis), [B, 1, T, T]."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Right-padded trajectories. All tensors are [B, T]; padding is token 0 with mask 0."""
+    """Right-padded rows of trajectories. Tensors are [B, T]; padding is token 0 with mask 0."""
 
     token_ids: Tensor
     action_mask: Tensor
     """True where the policy sampled the token."""
+    before: Tensor
+    """Column of the token that stands before each token in its trajectory."""
     behavior_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
     """Each sampled token's weight in the loss; 0 elsewhere."""
     versions: Tensor
     """Policy version that sampled each token; -1 where unknown."""
-    order: tuple[int, ...]
-    """Positions of the rows in the batch they were cut from."""
+    layout: Layout | None
+    """None when each row holds one trajectory, which sees all that stands before."""
+    rows: tuple[Row, ...]
 
 
 def micro_batches(
-    samples: Sequence[TrainingSample], max_tokens: int, device: torch.device
+    samples: Sequence[TrainingSample], rows: Sequence[Row], max_tokens: int, device: torch.device
 ) -> Iterator[MicroBatch]:
-    """Cut ``samples`` into micro-batches of at most ``max_tokens`` padded tokens.
+    """Cut ``rows`` of ``samples`` into micro-batches of at most ``max_tokens`` padded tokens.
 
-    Samples of similar length go together. One sample longer than ``max_tokens`` is a micro-batch
-    of its own.
+    Rows of similar length go together. One row longer than ``max_tokens`` is a micro-batch of its
+    own.
     """
-    rows: list[int] = []
-    lengths = [len(sample.trajectory.token_ids) for sample in samples]
-    longest = 0
-    for index in sorted(range(len(samples)), key=lambda i: -lengths[i]):
-        longest = longest or lengths[index]
-        if rows and (len(rows) + 1) * longest > max_tokens:
-            yield _padded(samples, rows, device)
-            rows, longest = [], lengths[index]
-        rows.append(index)
-    if rows:
-        yield _padded(samples, rows, device)
+    taken: list[Row] = []
+    for row in sorted(rows, key=lambda row: -row.num_tokens):
+        if taken and not _fit([*taken, row], max_tokens):
+            yield _padded(samples, taken, device)
+            taken = []
+        taken.append(row)
+    if taken:
+        yield _padded(samples, taken, device)
+
+
+def _fit(rows: Sequence[Row], max_tokens: int) -> bool:
+    """Whether rows, the longest first, may be one micro-batch."""
+    longest = rows[0].num_tokens
+    has_table = any(row.is_shared for row in rows)
+    return len(rows) * longest <= max_tokens and not (
+        has_table and len(rows) * longest**2 > MAX_SEEN_ENTRIES
+    )
 
 
 def _padded(
-    samples: Sequence[TrainingSample], rows: Sequence[int], device: torch.device
+    samples: Sequence[TrainingSample], rows: Sequence[Row], device: torch.device
 ) -> MicroBatch:
-    shape = (len(rows), max(len(samples[row].trajectory.token_ids) for row in rows))
+    shape = (len(rows), max(row.num_tokens for row in rows))
     ids = torch.zeros(shape, dtype=torch.long)
     mask = torch.zeros(shape, dtype=torch.bool)
     behavior, advantages, weights = (torch.zeros(shape) for _ in range(3))
     versions = torch.full(shape, -1, dtype=torch.long)
+    before = torch.arange(-1, shape[1] - 1).repeat(len(rows), 1)
     for place, row in enumerate(rows):
-        sample = samples[row]
-        trajectory = sample.trajectory
-        length = len(trajectory.token_ids)
-        ids[place, :length] = torch.tensor(trajectory.token_ids)
-        mask[place, :length] = torch.tensor(trajectory.action_mask, dtype=torch.bool)
-        behavior[place, :length] = torch.tensor(trajectory.behavior_logprobs)
-        known = [-1 if version is None else version for version in trajectory.versions]
-        versions[place, :length] = torch.tensor(known)
-        advantages[place, :length] = sample.advantage
-        weights[place, :length] = sample.token_weight
+        for own in row.placed:
+            sample, here = samples[own.index], (place, slice(own.start, own.start + own.length))
+            trajectory, kept = sample.trajectory, slice(own.skipped, None)
+            ids[here] = torch.tensor(trajectory.token_ids[kept])
+            mask[here] = torch.tensor(trajectory.action_mask[kept], dtype=torch.bool)
+            behavior[here] = torch.tensor(trajectory.behavior_logprobs[kept])
+            known = [-1 if version is None else version for version in trajectory.versions[kept]]
+            versions[here] = torch.tensor(known)
+            advantages[here] = sample.advantage
+            weights[here] = sample.token_weight
+            if own.skipped and own.length:
+                before[place, own.start] = own.skipped - 1
+    layout = _layout(rows, shape, device) if any(row.is_shared for row in rows) else None
     return MicroBatch(
         token_ids=ids.to(device),
         action_mask=mask.to(device),
+        before=before.to(device),
         behavior_logprobs=(behavior * mask).to(device),
         advantages=(advantages * mask).to(device),
         weights=(weights * mask).to(device),
         versions=versions.to(device),
-        order=tuple(rows),
+        layout=layout,
+        rows=tuple(rows),
     )
+
+
+def _layout(rows: Sequence[Row], shape: tuple[int, int], device: torch.device) -> Layout:
+    columns = torch.arange(shape[1])
+    positions = torch.zeros(shape, dtype=torch.long)
+    # Padding is an owner of its own, so that it sees something: a softmax over nothing is nan.
+    owners = torch.full(shape, -1)
+    for place, row in enumerate(rows):
+        for own in row.placed:
+            here = (place, slice(own.start, own.start + own.length))
+            positions[here] = torch.arange(own.length) + own.skipped
+            owners[here] = own.index
+    num_shared = torch.tensor([row.num_shared for row in rows])
+    is_prompt = columns < num_shared[:, None, None]
+    is_own = owners[:, :, None] == owners[:, None, :]
+    attends = (columns <= columns[:, None]) & (is_prompt | is_own)
+    return Layout(positions.to(device), attends[:, None].to(device))
+
+
+def by_trajectory(batch: MicroBatch, scores: Tensor) -> Iterator[tuple[int, list[float]]]:
+    """The ``scores`` ([B, T]) of each trajectory's sampled tokens, by its position in the batch."""
+    scores, mask = scores.cpu(), batch.action_mask.cpu()
+    for place, row in enumerate(batch.rows):
+        for own in row.placed:
+            here = (place, slice(own.start, own.start + own.length))
+            yield own.index, scores[here][mask[here]].tolist()

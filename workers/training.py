@@ -34,8 +34,9 @@ from lagoon.metrics import (
 )
 from lagoon.trajectory import TrainingSample
 from workers.checkpoint import save_checkpoint, weights_beside
-from workers.microbatches import MicroBatch, micro_batches
+from workers.microbatches import MicroBatch, by_trajectory, micro_batches
 from workers.optimizer import Optimizer
+from workers.packing import alone, sharing_prompts
 from workers.payload import checksum
 from workers.policy import Policy
 
@@ -104,9 +105,7 @@ class Trainer:
         found: dict[int, list[float]] = {}
         with torch.no_grad():
             for batch in self._micro_batches(samples):
-                scores = self._policy.logprobs(batch.token_ids, batch.action_mask).cpu()
-                for row, index in enumerate(batch.order):
-                    found[index] = scores[row][batch.action_mask[row].cpu()].tolist()
+                found.update(by_trajectory(batch, self._policy.logprobs(batch)))
         return [found[index] for index in range(len(samples))]
 
     def weights(self) -> tuple[dict[str, NDArray[Any]], str]:
@@ -130,17 +129,21 @@ class Trainer:
         save_checkpoint(folder, self._model_folder, self._dtype, weights)
 
     def _micro_batches(self, samples: Sequence[TrainingSample]) -> Iterator[MicroBatch]:
-        return micro_batches(samples, self._settings.microbatch_tokens, self._device)
+        max_tokens = self._settings.microbatch_tokens
+        trajectories = [sample.trajectory for sample in samples]
+        shares = self._policy.shares_prompts
+        rows = sharing_prompts(trajectories, max_tokens) if shares else alone(trajectories)
+        return micro_batches(samples, rows, max_tokens, self._device)
 
     def _accumulate(self, batch: MicroBatch) -> Sums:
         """Add the gradient of one micro-batch; return its metrics."""
         if not bool(batch.action_mask.any()):
             return {}
-        logprobs = self._policy.logprobs(batch.token_ids, batch.action_mask)
+        logprobs = self._policy.logprobs(batch)
         reference = None
         if self._reference is not None:
             with torch.no_grad():
-                reference = self._reference.logprobs(batch.token_ids, batch.action_mask)
+                reference = self._reference.logprobs(batch)
         loss = self._method.loss(
             TokenBatch(
                 logprobs=logprobs,

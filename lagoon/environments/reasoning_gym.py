@@ -22,6 +22,9 @@ class ReasoningGym(EnvironmentConfig):
     """Options passed to the dataset as they are."""
     instruction: str = "Answer with the result only."
     """System message put before every question."""
+    num_examples: int = Field(0, ge=0, le=16)
+    """Solved questions of the train split shown as earlier turns before every question, always the
+    same ones. They show a small model the form of an answer, and lengthen every prompt."""
     success_score: float = Field(1.0, gt=0, le=1)
     """Score from which an answer counts as a success."""
     max_turns: Literal[1] = 1

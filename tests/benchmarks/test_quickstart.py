@@ -12,6 +12,7 @@ from lagoon.config import RunConfig
 
 def measured(**changes: Any) -> Measured:
     good = {
+        "starts": [21.0, 12.5],
         "first_steps": [
             FirstStep(20.0, {"queued": 0.0, "Training.": 15.0}),
             FirstStep(22.0, {"queued": 0.0, "Training.": 17.0, "once": 1.0}),
@@ -55,6 +56,7 @@ def test_the_table_has_medians_ranges_and_the_parts_that_all_repetitions_have():
     found = report(measured())
     rows = {row[0].strip(): row[1:] for row in found.rows}
     assert rows["submit to first trained step"] == ("22.0 s", "20.0 s to 40.0 s", "< 30 s")
+    assert rows["start with earlier data"] == ("12.5 s", "", "")
     assert rows["Training."] == ("at 17.0 s", "at 15.0 s to at 33.0 s", "")
     assert "once" not in rows
     assert rows["ray"] == ("1.00 GB", "", "")

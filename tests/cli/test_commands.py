@@ -9,8 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer
 
-from cli.main import main
+from cli.main import app, main
 from cli.processes import Stack, record
 from cli.runfile import new_output
 from cli.services.base import ROOT
@@ -364,3 +365,21 @@ def test_train_refuses_a_bad_config_before_it_loads_anything(tmp_path, capsys):
     assert ended.value.code == 1
     assert "did you mean 'grpo'?" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def commands_of(group, path=()):
+    """Every command below a group, by its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_of(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def test_every_command_takes_a_home_folder_and_every_reading_one_gives_json():
+    found = dict(commands_of(typer.main.get_command(app)))
+    assert len(found) > 15
+    options = {name: {o for p in c.params for o in p.opts} for name, c in found.items()}
+    assert {name for name, taken in options.items() if "--home" not in taken} == set()
+    reading = {name for name in found if name.split()[-1] in ("list", "show", "status")}
+    assert {name for name in reading if "--json" not in options[name]} == set()

@@ -2,7 +2,7 @@ import pytest
 
 from lagoon.prompts import task_index
 from lagoon.schedules import learning_rate_at
-from lagoon.statistics import wilson_interval
+from lagoon.statistics import gain_interval, wilson_interval
 
 
 def test_every_epoch_of_a_finite_task_set_is_a_permutation_of_it() -> None:
@@ -33,3 +33,11 @@ def test_the_wilson_interval_holds_the_rate_and_narrows_with_trials() -> None:
     assert wilson_interval(0, 0) == (0.0, 1.0)
     assert wilson_interval(0, 10)[0] == 0.0
     assert wilson_interval(10, 10)[1] == pytest.approx(1.0)
+
+
+def test_the_interval_of_a_gain_is_newcombes() -> None:
+    # The published example of the method: 56 of 70 against 48 of 80.
+    low, high = gain_interval((48, 80), (56, 70))
+    assert (low, high) == (pytest.approx(0.0524, abs=1e-4), pytest.approx(0.3339, abs=1e-4))
+    assert gain_interval((56, 70), (48, 80)) == (pytest.approx(-high), pytest.approx(-low))
+    assert gain_interval((0, 0), (0, 0)) == (-1.0, 1.0)

@@ -1,4 +1,5 @@
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from backend.settings import Settings as ApiSettings
 from dashboard import serve
@@ -69,3 +70,18 @@ def test_sign_in_comes_back_to_the_page_that_was_asked_for() -> None:
 def test_the_ticket_address_is_escaped() -> None:
     url = ticket_url("http://a", "t&x", "http://b/?c=d")
     assert url == "http://a/api/v1/signin?ticket=t%26x&next=http%3A%2F%2Fb%2F%3Fc%3Dd"
+
+
+@pytest.mark.parametrize(
+    "name", ["LAGOON_API_URL", "LAGOON_PUBLIC_API_URL", "LAGOON_DASHBOARD_URL"]
+)
+def test_an_address_that_is_none_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be an http:// or https:// URL"):
+        Settings.from_environment({name: "127.0.0.1:8000"})
+
+
+def test_the_page_says_which_setting_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAGOON_API_URL", "nonsense")
+    shown = AppTest.from_file(str(serve.APP)).run()
+    assert not shown.exception
+    assert "LAGOON_API_URL must be an http" in shown.error[0].value

@@ -1,10 +1,13 @@
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from transformers import AutoTokenizer
 
+from lagoon.config import RunConfig
 from lagoon.environments.calculator import Calculator
 from lagoon.environments.sudoku4 import Sudoku4
 from workers.chat import Chat, TemplateError
@@ -20,6 +23,7 @@ def smollm2_tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
 
 
+ROOT = Path(__file__).parents[2]
 TOKENIZERS = pytest.mark.parametrize(
     "make_tokenizer", [character_tokenizer, smollm2_tokenizer], ids=["tiny", "smollm2"]
 )
@@ -128,3 +132,17 @@ def test_a_template_that_hides_earlier_turns_is_refused() -> None:
     )
     with pytest.raises(TemplateError, match="hides"):
         Chat(with_template(template))
+
+
+def test_the_prompts_of_the_real_models_preset_leave_room_for_an_answer() -> None:
+    pytest.importorskip("reasoning_gym", reason="reasoning-gym needs a C compiler to install")
+    file = ROOT / "presets" / "grpo-smollm2-reasoning-gym.yaml"
+    config = RunConfig.model_validate(yaml.safe_load(file.read_text()))
+    chat = Chat(smollm2_tokenizer())
+    room = config.model.max_length_tokens - config.environment.max_tokens_per_turn
+    longest = 0
+    for index in range(400):
+        *prompt, answer = demonstrate(config.environment, "train", index)
+        longest = max(longest, len(chat.open(prompt)))
+        assert len(chat.said(answer.text)) <= config.environment.max_tokens_per_turn
+    assert 100 < longest <= room

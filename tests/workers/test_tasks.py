@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from workers import tasks
-from workers.app import create_app
+from workers.app import create_app, read_settings
 from workers.launch import RayJobs, RayUnreachable, SubmitRefused, entrypoint, submission_id
 from workers.platform import Platform, PlatformFailed
 from workers.settings import Settings, described, ray_token
@@ -332,10 +332,28 @@ def test_settings_are_shown_without_their_secrets(tmp_path):
     assert "secret@" not in str(shown)
 
 
-def test_a_setting_that_makes_no_sense_is_refused_by_name(monkeypatch):
-    monkeypatch.setenv("LAGOON_OBSERVE_SECONDS", "-1")
-    with pytest.raises(ValidationError, match="observe_seconds"):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("observe_seconds", "-1"),
+        ("api_url", "127.0.0.1:8000"),
+        ("ray_address", "ray"),
+        ("broker_url", "here"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_by_name(monkeypatch, name, value):
+    monkeypatch.setenv(f"LAGOON_{name.upper()}", value)
+    with pytest.raises(ValidationError, match=name):
         Settings()
+
+
+def test_a_worker_with_a_wrong_setting_says_so_in_a_line_and_does_not_start(monkeypatch):
+    monkeypatch.setenv("LAGOON_RAY_ADDRESS", "ray")
+    with pytest.raises(SystemExit) as ended:
+        read_settings()
+    said, line = str(ended.value).splitlines()
+    assert said == "The worker's settings are wrong."
+    assert line.startswith("LAGOON_RAY_ADDRESS: ")
 
 
 def test_tasks_are_acknowledged_late_and_come_back_soon(tmp_path):

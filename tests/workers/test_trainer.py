@@ -16,6 +16,7 @@ from tests.builders import es_config, grpo_config
 from tests.workers.models_for_tests import VOCABULARY, build_model
 from workers.actors.trainer import TrainerActor
 from workers.payload import checksum
+from workers.policy import Policy, shares_prompts
 from workers.training import NonFiniteGradient, Trainer
 
 
@@ -52,6 +53,27 @@ def samples(
         made.append(TrainingSample(trajectory, advantages[index % len(advantages)], 0.0))
     total = sum(sample.trajectory.num_actions for sample in made)
     return [replace(sample, token_weight=1.0 / total) for sample in made]
+
+
+def groups() -> list[TrainingSample]:
+    """Three groups of four; the trajectories of each start with the same long prompt."""
+    made, prompt_length = samples(num=12, seed=1), 30
+    for index, sample in enumerate(made):
+        own = sample.trajectory
+        prompt = tuple(
+            int(t) for t in np.random.default_rng(index // 4).integers(3, 9, prompt_length)
+        )
+        made[index] = replace(
+            sample,
+            trajectory=replace(
+                own,
+                token_ids=prompt + own.token_ids[7:15],
+                action_mask=(0,) * prompt_length + own.action_mask[7:15],
+                behavior_logprobs=(-1.0,) * (prompt_length + len(own.token_ids[7:15])),
+                versions=(0,) * (prompt_length + len(own.token_ids[7:15])),
+            ),
+        )
+    return made
 
 
 def on_policy(trainer: Trainer, given: list[TrainingSample]) -> list[TrainingSample]:
@@ -122,6 +144,77 @@ def test_cutting_into_micro_batches_changes_nothing(model_folder: Path) -> None:
     pairs = zip(whole._policy.model.parameters(), cut._policy.model.parameters(), strict=True)
     for one, other in pairs:
         torch.testing.assert_close(one.grad, other.grad, atol=1e-7, rtol=1e-4)
+
+
+def test_trajectories_behind_one_prompt_score_as_they_do_alone(model_folder: Path) -> None:
+    ours = trainer(model_folder, rollout={"temperature": 0.7})
+    given = [*groups(), *samples(num=3, seed=5)]
+    (batch,) = ours._micro_batches(given)
+    assert [len(row.placed) for row in batch.rows].count(4) == 3
+    assert len(batch.rows) == 6
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    for sample, scores in zip(given, ours.logprobs(given), strict=True):
+        with torch.no_grad():
+            wanted = [float(x) for x in longhand_logprobs(model, sample, 0.7)]
+        assert scores == pytest.approx(wanted, abs=1e-5)
+
+
+def test_sharing_prompts_changes_neither_gradient_nor_metrics(model_folder: Path) -> None:
+    method = {"name": "grpo", "num_prompts": 2, "group_size": 2, "kl_coefficient": 0.1}
+    shared, apart = (trainer(model_folder, method=method) for _ in range(2))
+    apart._policy.shares_prompts = False
+    given = on_policy(apart, [*groups(), *samples(num=3, seed=5)])
+    assert len(next(iter(apart._micro_batches(given))).rows) == 15
+    sums = [{}, {}]
+    for place, ours in enumerate((shared, apart)):
+        for batch in ours._micro_batches(given):
+            for metric, pair in ours._accumulate(batch).items():
+                sums[place][metric] = pair
+    assert sums[0].keys() == sums[1].keys()
+    for metric, pair in sums[0].items():
+        assert pair == pytest.approx(sums[1][metric], rel=1e-4, abs=1e-5)
+    pairs = zip(shared._policy.model.parameters(), apart._policy.model.parameters(), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one.grad, other.grad, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"use_sliding_window": True, "sliding_window": 16},
+        {"layer_types": ["full_attention", "chunked_attention"]},
+        {"window_size": 256},
+    ],
+)
+def test_a_model_with_windows_of_attention_does_not_share_prompts(
+    model_folder: Path, settings: dict[str, Any]
+) -> None:
+    ours = trainer(model_folder)
+    assert ours._policy.shares_prompts
+    for name, value in settings.items():
+        setattr(ours._policy.model.config, name, value)
+    assert not shares_prompts(ours._policy.model)
+
+
+def test_a_model_that_takes_no_table_trains_row_by_row(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = trainer(model_folder)._policy.model
+    forward = model.base_model.forward
+
+    def refuses(**given: Any) -> Any:
+        if given.get("attention_mask") is not None:
+            raise ValueError("too many values to unpack")
+        return forward(**given)
+
+    monkeypatch.setattr(model.base_model, "forward", refuses)
+    assert Policy(model, 1.0).shares_prompts is False
+    model.set_attn_implementation("eager")
+    assert Policy(model, 1.0).shares_prompts is False
+
+
+def test_a_model_in_bfloat16_shares_prompts_too(model_folder: Path) -> None:
+    assert trainer(model_folder, model={"dtype": "bfloat16"})._policy.shares_prompts
 
 
 def test_a_step_moves_the_policy_towards_what_had_an_advantage(model_folder: Path) -> None:

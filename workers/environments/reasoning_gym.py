@@ -55,8 +55,13 @@ def task(config: ReasoningGym, split: Split, index: int) -> dict[str, Any]:
 
     Raises ``NoSuchTask``, ``MissingPackage``, ``UnknownDataset``.
     """
+    return _entry(config, split, f"{split} {index}")
+
+
+def _entry(config: ReasoningGym, split: Split, stream: str) -> dict[str, Any]:
+    """The first entry of a split in a stream of draws of its own."""
     entries = dataset(config)
-    random = Random(f"reasoning_gym {config.dataset} {split} {index}")
+    random = Random(f"reasoning_gym {config.dataset} {stream}")
 
     def draw() -> dict[str, Any]:
         entry: dict[str, Any] = entries[random.randrange(len(entries))]
@@ -73,7 +78,7 @@ class ReasoningGymEnvironment:
         self._entry = entry
 
     async def start(self) -> tuple[Message, ...]:
-        """The instruction, if any, and the question."""
+        """The instruction and the solved examples, if any, and the question."""
         return _prompt(self._config, self._entry)
 
     async def step(self, text: str) -> Observation:
@@ -87,7 +92,23 @@ class ReasoningGymEnvironment:
 
 def _prompt(config: ReasoningGym, entry: dict[str, Any]) -> tuple[Message, ...]:
     system = (Message("system", config.instruction),) if config.instruction else ()
-    return (*system, Message("user", str(entry["question"])))
+    return (*system, *_examples(config.model_dump_json()), _question(entry))
+
+
+@lru_cache(maxsize=16)
+def _examples(config_json: str) -> tuple[Message, ...]:
+    """Solved questions of the train split, so that none is a held-out task."""
+    config = ReasoningGym.model_validate_json(config_json)
+    entries = [_entry(config, "train", f"example {n}") for n in range(config.num_examples)]
+    return tuple(message for entry in entries for message in (_question(entry), _answer(entry)))
+
+
+def _question(entry: dict[str, Any]) -> Message:
+    return Message("user", str(entry["question"]))
+
+
+def _answer(entry: dict[str, Any]) -> Message:
+    return Message("assistant", str(entry["answer"]))
 
 
 def make(config: ReasoningGym, split: Split, index: int, attempt: int) -> Environment:
@@ -102,4 +123,4 @@ def num_tasks(config: ReasoningGym, split: Split) -> None:
 def demonstrate(config: ReasoningGym, split: Split, index: int) -> list[Message]:
     """The question and the dataset's own answer."""
     entry = task(config, split, index)
-    return [*_prompt(config, entry), Message("assistant", str(entry["answer"]))]
+    return [*_prompt(config, entry), _answer(entry)]

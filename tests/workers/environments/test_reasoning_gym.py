@@ -7,6 +7,11 @@ from workers.environments import demonstrate, make_environment
 from workers.environments.reasoning_gym import MissingPackage, UnknownDataset, package, task
 
 CONFIG = ReasoningGym(dataset="basic_arithmetic")
+SMALL = ReasoningGym(
+    dataset="chain_sum",
+    dataset_options={"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
+)
+"""A dataset with few questions, so that chance meetings would show."""
 
 
 def test_a_missing_package_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,17 +35,29 @@ class TestWithThePackage:
         end = await world.step(f" {answer.text}\n")
         assert (end.reward, end.done, end.success) == (1.0, True, True)
 
+    async def test_solved_examples_stand_before_each_question_as_turns(self) -> None:
+        config = CONFIG.model_copy(update={"num_examples": 2})
+        first = await make_environment(config, "heldout", 3).start()
+        second = await make_environment(config, "heldout", 4).start()
+        roles = ["system", "user", "assistant", "user", "assistant", "user"]
+        assert [message.role for message in first] == roles
+        assert first[:-1] == second[:-1]
+        assert first[1] != first[3]
+        assert first[-1] == (await make_environment(CONFIG, "heldout", 3).start())[-1]
+
+    async def test_no_example_is_a_held_out_question(self) -> None:
+        config = SMALL.model_copy(update={"num_examples": 16})
+        shown = {message.text for message in await make_environment(config, "train", 0).start()}
+        heldout = {str(task(SMALL, "heldout", index)["question"]) for index in range(2000)}
+        assert not shown & heldout
+
     async def test_a_wrong_answer_scores_below_success(self) -> None:
         end = await make_environment(CONFIG, "train", 3).step("no idea")
         assert (end.reward, end.done, end.success) == (0.0, True, False)
 
     def test_no_question_is_in_both_splits(self) -> None:
-        small = ReasoningGym(
-            dataset="chain_sum",
-            dataset_options={"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
-        )
-        train = {str(task(small, "train", index)["question"]) for index in range(2000)}
-        heldout = {str(task(small, "heldout", index)["question"]) for index in range(2000)}
+        train = {str(task(SMALL, "train", index)["question"]) for index in range(2000)}
+        heldout = {str(task(SMALL, "heldout", index)["question"]) for index in range(2000)}
         assert len(train) > 50
         assert len(heldout) > 20
         assert not train & heldout

@@ -1,0 +1,88 @@
+"""An engine's process imports vLLM while the generator that asks for it still does. On CPU only.
+
+::
+
+    generator ─┬─ imports vLLM ───────────────┬─ AsyncLLM ── asks for a process ─┐
+               └─▶ fork server imports vLLM ──┴──────────────────────── forks ◀──┘
+
+vLLM starts its engine's process anew (spawn), and only then would that import everything a second
+time: one import after the other, which is most of what a generator takes to start. Forking a
+generator would not do, because Ray's threads are in it. A fork server runs nothing but imports.
+With a GPU vLLM's own way is kept: a process that is forked must not have touched the device.
+"""
+
+import multiprocessing
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from multiprocessing import forkserver, process
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+SOCKETS = "engine"
+PRELOADED = ("vllm.v1.engine.core", "vllm.v1.worker.worker_base", "workers.weight_transfer")
+"""What every engine's process imports. What cannot be imported is left to the process itself."""
+
+
+def preload(folder: Path) -> None:
+    """Start the fork server: it imports in the background, and ends with this process.
+
+    To be called before vLLM is imported here, with the environment that imports have to see: a
+    second call changes nothing. The server's socket is made in ``folder``.
+    """
+    settings = process.current_process()._config  # type: ignore[attr-defined]  # the only way in
+    if "tempdir" not in settings:
+        _remove_left_over(folder)
+        settings["tempdir"] = tempfile.mkdtemp(prefix=f"{SOCKETS}-{os.getpid()}-", dir=folder)
+    # vLLM puts it first for the process that it spawns, which is too late for a fork server.
+    if (openmp := _openmp_library()) and "libgomp" not in os.environ.get("LD_PRELOAD", ""):
+        os.environ["LD_PRELOAD"] = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), openmp]))
+    multiprocessing.set_forkserver_preload(list(PRELOADED))
+    forkserver.ensure_running()
+
+
+def _remove_left_over(folder: Path) -> None:
+    """Remove the socket folders of generators that are gone: Ray kills them."""
+    for old in folder.glob(f"{SOCKETS}-*"):
+        if not psutil.pid_exists(int(old.name.split("-")[1])):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def fork_engines() -> None:
+    """Let vLLM fork its engines' processes from the fork server. Imports vLLM."""
+    from vllm.v1.engine import utils  # noqa: PLC0415  vLLM reads its environment on import
+
+    utils.get_mp_context = _Forks
+
+
+class _Forks(ForkServerContext):
+    """The multiprocessing context of the fork server, with today's environment for its processes.
+
+    vLLM changes the environment before it starts a process; a spawned one would have inherited it.
+    """
+
+    def Process(  # type: ignore[override]  # vLLM names all that it gives
+        self, *, target: Callable[..., None], name: str, kwargs: Mapping[str, Any]
+    ) -> ForkServerProcess:
+        given = (dict(os.environ), target, kwargs)
+        return ForkServerProcess(target=_with_environment, name=name, args=given)
+
+
+def _with_environment(
+    environment: Mapping[str, str], target: Callable[..., None], kwargs: Mapping[str, Any]
+) -> None:
+    os.environ.update(environment)
+    target(**kwargs)
+
+
+def _openmp_library() -> str | None:
+    """torch's own OpenMP library."""
+    torch = find_spec("torch")
+    folders = [Path(folder) for folder in (torch.submodule_search_locations or ())] if torch else []
+    found = [file for folder in folders for file in sorted((folder / "lib").glob("libgomp*.so*"))]
+    return str(found[0]) if found else None
