@@ -21,6 +21,7 @@ from cli.processes import wait_until
 from cli.up import STARTING_MODEL, end_leftovers
 
 START_SECONDS = 180.0
+READY = "\nReady."
 STOP_SECONDS = 90.0
 
 
@@ -59,12 +60,11 @@ def running(home: Home) -> Iterator[Api]:
             start_new_session=True,
         )
     try:
-        # Its own key is the last thing that `up` makes, when everything is ready.
-        key = home.credentials / "cli.json"
-        wait_until(lambda: key.exists() or process.poll() is not None, START_SECONDS)
-        if process.poll() is not None or not key.exists():
+        # The key in the home folder may be of an earlier start: only `up` itself knows.
+        wait_until(lambda: READY in said.read_text() or process.poll() is not None, START_SECONDS)
+        if process.poll() is not None or READY not in said.read_text():
             raise RuntimeError(f"lagoon up did not get ready; it said:\n{said.read_text()}")
-        credentials = Credentials(**json.loads(key.read_text()))
+        credentials = Credentials(**json.loads((home.credentials / "cli.json").read_text()))
         with Api(credentials.api_url, credentials.token) as api:
             yield api
     finally:

@@ -49,7 +49,8 @@ def preload(folder: Path) -> None:
 def _remove_left_over(folder: Path) -> None:
     """Remove the socket folders of generators that are gone: Ray kills them."""
     for old in folder.glob(f"{SOCKETS}-*"):
-        if not psutil.pid_exists(int(old.name.split("-")[1])):
+        _, pid, *_ = old.name.split("-")
+        if not (pid.isdecimal() and psutil.pid_exists(int(pid))):
             shutil.rmtree(old, ignore_errors=True)
 
 

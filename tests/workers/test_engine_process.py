@@ -61,6 +61,7 @@ def test_a_forked_process_has_the_imports_and_the_environment_of_its_parent(
 def test_the_sockets_of_a_killed_generator_are_removed_by_the_next(
     folder: Path, tmp_path: Path
 ) -> None:
+    (folder / "engine-of-unknown-origin").mkdir()
     run_script(folder, tmp_path)
     (left,) = folder.iterdir()
     run_script(folder, tmp_path)
