@@ -105,7 +105,8 @@ def _comes_out_the_same(model: Any) -> bool:
 
     def states(token_ids: Tensor, **given: Tensor) -> Tensor:
         answer = model.base_model(input_ids=token_ids[None], use_cache=False, **given)
-        return answer.last_hidden_state[0, 4:].float()
+        found: Tensor = answer.last_hidden_state[0, 4:].float()
+        return found
 
     together = states(ids, **seen)
     alone = torch.cat([states(torch.cat([prompt, own])) for own in (one, other)])
