@@ -34,10 +34,10 @@ from workers.models.recipes import fingerprint
 MAX_FIRST_STEP_SECONDS = 30.0
 MAX_IDLE_BYTES = 2.5e9
 MIN_RATIO = 0.9
-SETTLE_SECONDS = 10.0
-"""Wait before memory is read: imports and first looks at Ray are over by then."""
+SETTLE_SECONDS, SETTLE_SECONDS_QUICK = 10.0, 2.0
+"""Wait before memory is read: imports and first looks at Ray are over by the longer one."""
 NUM_EPISODES = 4096
-NUM_EPISODES_QUICK = 1024
+NUM_EPISODES_QUICK = 256
 Row = tuple[str, ...]
 """What, measured, range, target."""
 NOTES = f"""Starts are those of `lagoon up`, with the model there already. The run is the preset
@@ -91,7 +91,7 @@ def measure(options: Options) -> Report:
             with _timed(home, starts):
                 pass
         with _timed(home, starts) as api:
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(SETTLE_SECONDS_QUICK if options.quick else SETTLE_SECONDS)
             memory = memory_of(home)
             progress(f"idle: {sum(memory.values()) / 1e9:.2f} GB; submitting a run")
             first_steps = [submit(api, config) for _ in range(repetitions)]

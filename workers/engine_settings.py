@@ -31,8 +31,6 @@ class EngineSettings:
     """Requests in one batch of the engine."""
     kv_cache_gib: float
     threads: int
-    on_cpu: bool
-    """It has no GPU."""
     seed: int
     keep_master: bool
     """Keep a float32 master of the weights in the engine process, for evolution strategies."""
@@ -47,7 +45,6 @@ def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSet
         max_concurrent=-(-rollout.max_concurrent // rollout.num_generators),
         kv_cache_gib=rollout.kv_cache_gib,
         threads=threads,
-        on_cpu=config.resources.gpus_per_generator == 0,
         # Engines of one run must not draw the same numbers.
         seed=(config.seed + index * 1_000_003) % 2**31,
         keep_master=config.method.family == "evolution",

@@ -52,7 +52,6 @@ class GeneratorActor:
 
     async def ready(self) -> None:
         """Load the tokenizer and start the engine; raises what went wrong."""
-        VLLMEngine.prepare(self._settings)
         from transformers import AutoTokenizer  # noqa: PLC0415  slow; the driver does not need it
 
         started = time.monotonic()
