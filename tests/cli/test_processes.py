@@ -203,10 +203,12 @@ def test_a_killed_process_gets_a_successor(tmp_path):
 def test_a_second_ctrl_c_kills_at_once(tmp_path):
     home, started = new_home(tmp_path), tmp_path / "started"
     code = (
-        "import os, sys, pathlib\n"
+        "import os, signal, sys, pathlib\n"
         "from cli.home import Home\n"
         "from cli.supervisor import Supervisor\n"
         "from tests.cli.test_processes import STUBBORN, service\n"
+        # Tests that a shell started in its background inherit that Ctrl-C is ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "home, started = Home(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])\n"
         "ours = Supervisor(home, 'test-twice-' + home.key, lambda line: print(line, flush=True),"
         " os.environ)\n"
