@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
@@ -22,9 +23,10 @@ ARGUMENTS = (
 TIMEOUT_MS = 20_000
 
 
-def missing_reason() -> str | None:
-    """Why there can be no browser test here, or None."""
-    return None if CHROMIUM else "chromium is not on the PATH"
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None,
+    reason="Chromium is not installed; `make test` installs it where it can",
+)
 
 
 def free_port() -> int:

@@ -18,7 +18,7 @@ from tests.dashboard.fake_api import PASSWORD, FakeApi
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
-    pytest.mark.skipif(browser.missing_reason() is not None, reason="Chromium is not installed"),
+    browser.needs_chromium,
 ]
 
 

@@ -32,8 +32,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 
 @pytest.mark.browser
-# `make test` installs Chromium; where that cannot be done, only what needs a browser is left out.
-@pytest.mark.skipif(browser.missing_reason() is not None, reason=str(browser.missing_reason()))
+@browser.needs_chromium
 def test_a_run_launched_in_the_browser_learns_before_ones_eyes(
     platform: Platform, policy_folder: Path
 ) -> None:
