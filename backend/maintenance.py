@@ -21,8 +21,10 @@ from sqlalchemy.exc import OperationalError
 
 from backend.accounts import throttle
 from backend.accounts.bootstrap import ensure_admin
+from backend.attempts import repository
 from backend.context import Context
 from backend.outbox import remind, send_due
+from backend.runs import files
 from backend.runs.scheduling import schedule
 from backend.runs.stopping import conclude_unsubmitted
 
@@ -51,14 +53,24 @@ async def turn(context: Context) -> bool:
     return True
 
 
+async def finish_deletions(context: Context) -> None:
+    """Remove the files of runs whose deletion was cut short after their record was gone."""
+    folders = files.left_aside(context.settings.home)
+    async with context.database.session() as session:
+        kept = await repository.existing(session, [folder.name for folder in folders])
+    await files.removed(folder for folder in folders if folder.name not in kept)
+
+
 async def _forever(context: Context) -> None:
-    """Take turns until cancelled; the first account is made as soon as there is a database."""
-    has_admin = False
+    """Take turns until cancelled. What is done once is done as soon as there is a database: the
+    first account is made, and deletions are finished."""
+    has_begun = False
     while True:
         try:
-            if not has_admin:
+            if not has_begun:
                 await ensure_admin(context)
-                has_admin = True
+                await finish_deletions(context)
+                has_begun = True
             await turn(context)
             pause = INTERVAL_SECONDS
         except OperationalError as error:

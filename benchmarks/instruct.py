@@ -156,7 +156,7 @@ async def _sampled(config: RunConfig, handles: Sequence[cluster.RemoteGenerator]
         )
         for index in indices
     ]
-    await cluster.all_ready(handles, None)
+    await cluster.all_started(handles, None)
     generators = Generators(handles, lambda: 0)
     pumps = [generators.pump(index) for index in range(len(handles))]
     played = await supervised(generators.play(requests), pumps)

@@ -80,4 +80,4 @@ def _stop(home: Home, process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        end_leftovers(home)
+    end_leftovers(home)

@@ -127,7 +127,9 @@ def events_of(cell: Cell) -> list[dict[str, Any]]:
         output = Path(folder) / "out"
         command = [sys.executable, "-m", "cli.main", "train", str(file), "--output", str(output)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        events = [json.loads(line) for line in (output / "events.jsonl").read_text().splitlines()]
+        kept = output / "events.jsonl"
+        lines = kept.read_text().splitlines() if kept.exists() else []
+        events = [json.loads(line) for line in lines]
     ended = next((event for event in reversed(events) if event["type"] == "ended"), None)
     if done.returncode or ended is None or ended["outcome"] != "finished":
         reason = ended["reason"] if ended else done.stderr[-2000:]

@@ -83,7 +83,7 @@ class _Comparison:
         self._position = 0
 
     async def run(self, repetitions: int) -> list[Compared]:
-        await cluster.all_ready(self._handles, None)
+        await cluster.all_started(self._handles, None)
         for engine in self._bare:
             engine.wait_ready()
         pumps = [self._generators.pump(index) for index in range(len(self._handles))]

@@ -11,9 +11,7 @@ MUTED = "#5b7480"
 LINE = "#dce6e9"
 PAPER = "#f5f9fa"
 CARD = "#ffffff"
-FOAM = "#e4f3f1"
 CORAL = "#d9512c"
-AMBER = "#b9770e"
 
 SERIES = (
     TEAL,

@@ -177,6 +177,8 @@ class CheckpointLogged(_Event):
     step: int
     path: str
     is_final: bool
+    dropped: tuple[str, ...] = ()
+    """Paths of older ones that are removed now: no more than ``checkpoint.keep`` stay."""
 
 
 class RunEnded(_Event):

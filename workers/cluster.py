@@ -54,10 +54,16 @@ class RemoteActor:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
+        self._loading: Any = None
 
-    async def ready(self) -> None:
+    def load(self) -> None:
+        """Have it load the model, unless it was told to before."""
+        self._loading = self._loading or self._actor.ready.remote()
+
+    async def loaded(self) -> None:
         """Wait until it has loaded the model."""
-        await _answered(self._actor.ready.remote())
+        self.load()
+        await _answered(self._loading)
 
     async def place(self) -> str:
         """The host and the Ray node that it runs on."""
@@ -67,6 +73,10 @@ class RemoteActor:
 
 class RemoteGenerator(RemoteActor):
     """A generator in a Ray actor."""
+
+    async def prepare(self) -> None:
+        """Wait until it has imported what its engine needs."""
+        await _answered(self._actor.prepare.remote())
 
     async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
         """Start episodes."""
@@ -102,6 +112,10 @@ class RemoteGenerator(RemoteActor):
 
 class RemoteTrainer(RemoteActor):
     """The trainer in a Ray actor."""
+
+    async def ready(self) -> None:
+        """Wait until it can take steps; raises ``RunFailed`` when it could not start."""
+        await _ready("The trainer", self)
 
     async def step(
         self, samples: Sequence[TrainingSample], learning_rate: float
@@ -193,21 +207,29 @@ def start_trainer(config: RunConfig, model_folder: Path) -> RemoteTrainer | None
     return RemoteTrainer(actor_class.remote(str(model_folder), config.model_dump(mode="json")))
 
 
-async def all_ready(generators: Sequence[RemoteGenerator], trainer: RemoteTrainer | None) -> None:
-    """Wait until every actor has loaded its model; raises ``RunFailed`` naming the one that
-    could not."""
-    named: list[tuple[str, RemoteActor]] = [
-        (f"Generator {index}", generator) for index, generator in enumerate(generators)
-    ]
+async def all_started(generators: Sequence[RemoteGenerator], trainer: RemoteTrainer | None) -> None:
+    """Wait until every generator has loaded its model; raises ``RunFailed`` naming the one that
+    could not.
+
+    The trainer loads its own from the moment that the generators have their imports behind them,
+    which on few cores it would only slow down, and is waited for by the loop.
+    """
+    named = {f"Generator {index}": generator for index, generator in enumerate(generators)}
+    await asyncio.gather(*(_started(name, actor.prepare()) for name, actor in named.items()))
     if trainer is not None:
-        named.append(("The trainer", trainer))
-    await asyncio.gather(*(_ready(name, actor) for name, actor in named))
+        trainer.load()
+    await asyncio.gather(*(_ready(name, actor) for name, actor in named.items()))
 
 
 async def _ready(name: str, actor: RemoteActor) -> None:
+    await _started(name, actor.loaded())
+    logger.info("%s is ready on %s.", name, await actor.place())
+
+
+async def _started(name: str, answer: Awaitable[None]) -> None:
+    """Wait for an answer of an actor that starts; ``RunFailed`` names it when there is none."""
     try:
-        await asyncio.wait_for(actor.ready(), START_SECONDS)
-        logger.info("%s is ready on %s.", name, await actor.place())
+        await asyncio.wait_for(answer, START_SECONDS)
     except FAILURES as error:
         raise failure(f"{name} could not start", error) from error
     except TimeoutError as error:

@@ -6,8 +6,8 @@
                                                               │
                                                  events ─▶ sink ─▶ API or JSONL file
 
-Whatever happens, the last event is the end marker: finished, stopped or failed, with the cause in
-one sentence.
+From the moment that it has its config, its last event is the end marker: finished, stopped or
+failed, with the cause in one sentence.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ async def train(config: RunConfig, surroundings: Surroundings) -> Outcome:
 async def _start(
     config: RunConfig, surroundings: Surroundings
 ) -> tuple[list[int], list[cluster.RemoteGenerator], cluster.RemoteTrainer | None]:
-    """The run's held-out tasks, and its actors with their models loaded."""
+    """The run's held-out tasks, and its actors: generators with their models loaded, and a trainer
+    that loads its own."""
     reporter = Reporter(surroundings.sink, time.time)
     _check_capacity(config)
     reporter.status("starting", "Choosing held-out tasks.")
@@ -122,7 +123,7 @@ async def _start(
     reporter.status("starting", "Starting generators and trainer.")
     generators = cluster.start_generators(config, folder)
     trainer = cluster.start_trainer(config, folder)
-    await cluster.all_ready(generators, trainer)
+    await cluster.all_started(generators, trainer)
     return heldout, generators, trainer
 
 

@@ -21,11 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lagoon.evolution import NoiseKey
+from lagoon.homes import make_short_folder
+from workers import engine_process
 from workers.checkpoint import save_checkpoint, weights_beside
 from workers.engine_settings import EngineSettings, engine_arguments, environment
 from workers.generators import UpdateReport
 from workers.payload import Weights, write_payload
 from workers.rollout import Sampled
+from workers.settings import own_home
 
 if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
@@ -67,6 +70,18 @@ class VLLMEngine:
         self._changing_weights = asyncio.Lock()
         self._failure: EngineFailed | None = None
 
+    @staticmethod
+    def prepare(settings: EngineSettings) -> None:
+        """Set the environment that vLLM reads, and import vLLM here and for the engine's process.
+
+        ``start`` does it too, where it was not done before.
+        """
+        os.environ.update(environment(settings.threads))
+        if settings.on_cpu:
+            engine_process.preload(make_short_folder(own_home()))
+        with engine_process.uncollected():
+            import vllm.v1.engine.async_llm  # noqa: F401, PLC0415  after the environment
+
     @classmethod
     async def start(cls, model_folder: Path, settings: EngineSettings) -> VLLMEngine:
         """Start the engine process with the weights of ``model_folder``, as version 0.
@@ -76,12 +91,14 @@ class VLLMEngine:
         """
         if not any(model_folder.glob("*.safetensors")):
             raise ValueError(f"{model_folder} has no safetensors weights: save the model as such")
-        os.environ.update(environment(settings.threads))
+        cls.prepare(settings)
         from vllm.distributed.weight_transfer.base import (  # noqa: PLC0415  after the environment
             WeightTransferInitRequest,
         )
         from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415  after the environment
 
+        if settings.on_cpu:
+            engine_process.fork_engines()
         engine = AsyncLLM.from_engine_args(engine_arguments(model_folder, settings))
         await engine.init_weight_transfer_engine(
             WeightTransferInitRequest(

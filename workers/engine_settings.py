@@ -31,6 +31,8 @@ class EngineSettings:
     """Requests in one batch of the engine."""
     kv_cache_gib: float
     threads: int
+    on_cpu: bool
+    """It has no GPU, and vLLM is the build for CPUs."""
     seed: int
     keep_master: bool
     """Keep a float32 master of the weights in the engine process, for evolution strategies."""
@@ -45,6 +47,7 @@ def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSet
         max_concurrent=-(-rollout.max_concurrent // rollout.num_generators),
         kv_cache_gib=rollout.kv_cache_gib,
         threads=threads,
+        on_cpu=config.resources.gpus_per_generator == 0,
         # Engines of one run must not draw the same numbers.
         seed=(config.seed + index * 1_000_003) % 2**31,
         keep_master=config.method.family == "evolution",
@@ -60,6 +63,9 @@ def environment(threads: int) -> dict[str, str]:
     return {
         "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
         "OMP_NUM_THREADS": str(threads),
+        # The process title is written over argv and what lies behind it: the environment, by which
+        # the processes of an attempt are found.
+        "SPT_NOENV": "1",
         # The sampler would compile one small function: 15 s and a C++ compiler, for nothing.
         "TORCHDYNAMO_DISABLE": "1",
         # The worker lives in the engine's process: one start less, no queue between them. The name
@@ -77,9 +83,7 @@ def engine_arguments(model_folder: Path, settings: EngineSettings) -> AsyncEngin
     """vLLM's arguments for an engine that takes weights while it samples."""
     from vllm import AsyncEngineArgs  # noqa: PLC0415  vLLM reads its environment on import
     from vllm.config import WeightTransferConfig  # noqa: PLC0415  likewise
-    from vllm.platforms import current_platform  # noqa: PLC0415  likewise
 
-    is_cpu = current_platform.is_cpu()
     return AsyncEngineArgs(
         model=str(model_folder),
         dtype=settings.dtype,
@@ -97,9 +101,9 @@ def engine_arguments(model_folder: Path, settings: EngineSettings) -> AsyncEngin
         disable_log_stats=True,
         # The default of 128 on CPU is as long as a whole small conversation, and only full blocks
         # are found again: every turn would compute the ones before it anew.
-        block_size=CPU_BLOCK_TOKENS if is_cpu else None,
+        block_size=CPU_BLOCK_TOKENS if settings.on_cpu else None,
         # On a GPU vLLM schedules ahead of its own steps, which is worth more than cheap logprobs.
-        scheduler_cls="workers.engine_scheduler.LogprobScheduler" if is_cpu else None,
+        scheduler_cls="workers.engine_scheduler.LogprobScheduler" if settings.on_cpu else None,
         weight_transfer_config=WeightTransferConfig(backend="lagoon"),
         worker_extension_cls="workers.weight_transfer.LagoonWorker",
     )

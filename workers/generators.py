@@ -145,7 +145,7 @@ class Generators:
         try:
             return await answer
         except Exception as error:
-            raise failure(f"Generator {generator} died", error) from error
+            raise failure(f"Generator {generator} failed", error) from error
 
 
 def refuse_mismatch(received: Sequence[str], published: str, version: int) -> None:

@@ -5,19 +5,22 @@ import os
 import signal
 import threading
 
+WATCH = "ends-with-parent"
+
 
 def end_with_parent() -> None:
     """Kill this process as soon as its parent is gone, however the parent ended.
 
     vLLM's engine process does not notice: when Ray kills a generator, its engine would stay, with
-    its memory. Does nothing in a process that was not started by ``multiprocessing``.
+    its memory. Does nothing in a process that was not started by ``multiprocessing``, nor when it
+    is called again.
     """
     parent = multiprocessing.parent_process()
-    if parent is None:
+    if parent is None or any(thread.name == WATCH for thread in threading.enumerate()):
         return
 
     def wait() -> None:
         parent.join()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    threading.Thread(target=wait, name="ends-with-parent", daemon=True).start()
+    threading.Thread(target=wait, name=WATCH, daemon=True).start()

@@ -49,7 +49,11 @@ def write_payload(weights: Weights, folder: Path = SHARED_MEMORY) -> Path:
     tensors = {name: _tensor(name, array) for name, array in arrays.items()}
     path = folder / f"lagoon-weights-{secrets.token_hex(8)}.safetensors"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    serialize_file(tensors, str(path))
+    try:
+        serialize_file(tensors, str(path))
+    except BaseException:  # shared memory is full: what is half written must not fill it, too
+        path.unlink()
+        raise
     return path
 
 

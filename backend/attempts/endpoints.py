@@ -98,9 +98,9 @@ async def list_attempts(
 async def mark_submitted(
     body: Submitted, found: LockedAttempt, session: SessionOf, now: Now
 ) -> None:
-    """The attempt has become a Ray job. Saying so twice changes nothing."""
+    """The attempt has become a Ray job. Saying so twice, or too late, changes nothing."""
     run, attempt = found
-    if attempt.submitted_at is None:
+    if attempt.submitted_at is None and not RunStatus(attempt.status).is_terminal:
         attempt.submitted_at = now
         attempt.submission_id = body.submission_id
         record(session, run, attempt.number, "submitted", "Submitted to Ray.", now)

@@ -26,6 +26,11 @@ async def with_locked_run(session: AsyncSession, attempt_id: str) -> tuple[Run, 
     return (run, attempt) if attempt is not None else None
 
 
+async def existing(session: AsyncSession, ids: Sequence[str]) -> set[str]:
+    """Those of ``ids`` that are attempts."""
+    return set(await session.scalars(select(Attempt.id).where(Attempt.id.in_(ids))))
+
+
 async def with_runs(session: AsyncSession, *, active: bool) -> Sequence[tuple[Run, Attempt]]:
     """Attempts with their runs, oldest first; only those of active runs when asked for."""
     statement = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id)

@@ -82,7 +82,7 @@ async def _store(
     await metrics.store_histograms(session, run, attempt, _of_type(events, HistogramLogged))
     records.store_trajectories(session, run, attempt, _of_type(events, TrajectoryLogged))
     await records.store_log(session, run, attempt, _of_type(events, LogLogged))
-    records.store_checkpoints(session, run, attempt, _of_type(events, CheckpointLogged))
+    await records.store_checkpoints(session, run, attempt, _of_type(events, CheckpointLogged))
     driver.note_progress(run, attempt, steps, _of_type(events, HeartbeatLogged))
     for event in events:
         if isinstance(event, StatusLogged):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import insert
+from sqlalchemy import delete, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, Checkpoint, LogLine, Run, TrajectoryRecord
@@ -59,10 +59,10 @@ async def store_log(
         await session.execute(insert(LogLine), rows)
 
 
-def store_checkpoints(
+async def store_checkpoints(
     session: AsyncSession, run: Run, attempt: Attempt, events: Sequence[CheckpointLogged]
 ) -> None:
-    """Note where weights were saved."""
+    """Note where weights were saved, and forget those that were removed."""
     for event in events:
         session.add(
             Checkpoint(
@@ -74,6 +74,11 @@ def store_checkpoints(
                 is_final=event.is_final,
             )
         )
+        gone = [without_nul(path) for path in event.dropped]
+        if gone:
+            await session.flush()
+            statement = delete(Checkpoint).where(Checkpoint.run_id == run.id)
+            await session.execute(statement.where(Checkpoint.path.in_(gone)))
 
 
 def _turn(turn: TurnLogged) -> dict[str, object]:

@@ -61,6 +61,12 @@ async def removed(folders: Iterable[Path]) -> Removal:
     return await asyncio.to_thread(_remove_all, list(folders))
 
 
+def left_aside(home: Path) -> list[Path]:
+    """The folders that were set aside and are still there."""
+    found = (home / ATTEMPTS / SET_ASIDE).glob("*")
+    return sorted(folder for folder in found if ATTEMPT.fullmatch(folder.name))
+
+
 def _move_all(root: Path, attempt_ids: list[str], moved: list[Path]) -> None:
     for id in attempt_ids:
         if not ATTEMPT.fullmatch(id):

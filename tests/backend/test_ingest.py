@@ -106,6 +106,19 @@ async def test_every_kind_of_event_is_stored_and_read(api: Api) -> None:
     ]
 
 
+async def test_weights_that_were_removed_are_not_shown_any_more(api: Api) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    saved = [
+        {"type": "checkpoint", "at": 1.9e9, "step": n, "path": f"/weights/{n}", "is_final": False}
+        for n in (1, 2, 3)
+    ]
+    saved[2]["dropped"] = ["/weights/1"]
+    await send(driver, run_id, api.batch(saved))
+    shown = (await read_run(ada, run_id))["checkpoints"]
+    assert [item["step"] for item in shown] == [2, 3]
+
+
 async def test_a_batch_sent_twice_changes_nothing(api: Api) -> None:
     ada = await api.user()
     run_id, driver = await api.started(ada)

@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from backend import maintenance
 from backend.runs import files
 from tests.backend.api import Api, make_run, read_run
 
@@ -107,6 +108,16 @@ async def test_a_deletion_that_was_cut_short_is_finished_by_the_next_one(tmp_pat
         pass
     assert await files.removed(folders) == files.Removal(len("weights"), ())
     assert not folders[0].exists()
+
+
+async def test_files_whose_record_is_gone_are_removed_when_the_api_starts(api: Api) -> None:
+    ada = await api.user()
+    run_id = await ended_run(ada)
+    gone = leave(api.settings.home, ".deleted/r0000000-a1")
+    kept = leave(api.settings.home, f".deleted/{run_id}-a1")
+    await maintenance.finish_deletions(api.context)
+    assert not gone.exists()
+    assert kept.is_dir()
 
 
 async def test_what_a_link_leads_to_is_not_removed(tmp_path: Path) -> None:

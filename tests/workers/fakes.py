@@ -112,6 +112,9 @@ class FakeTrainer:
         self.learning_rates: list[float] = []
         self.saved: list[str] = []
 
+    async def ready(self) -> None:
+        """It was never not."""
+
     async def step(
         self, samples: Sequence[TrainingSample], learning_rate: float
     ) -> dict[str, tuple[float, float]]:

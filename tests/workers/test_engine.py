@@ -2,11 +2,13 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import pytest_asyncio
 import torch
@@ -31,6 +33,7 @@ SETTINGS = EngineSettings(
     max_concurrent=32,
     kv_cache_gib=0.25,
     threads=1,
+    on_cpu=True,
     seed=0,
     keep_master=True,
 )
@@ -256,6 +259,18 @@ async def test_a_folder_without_safetensors_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(ValueError, match="has no safetensors weights"):
         await VLLMEngine.start(tmp_path, SETTINGS)
+
+
+async def test_the_engines_process_is_forked_from_a_server_that_has_vllm(
+    engine: VLLMEngine,
+) -> None:
+    (process,) = engine._engine.engine_core.resources.engine_manager.processes
+    server = psutil.Process(process.pid).parent()
+    assert server is not None
+    assert "multiprocessing.forkserver" in " ".join(server.cmdline())
+    assert server.ppid() == os.getpid()
+    # torch's library is mapped in the server too: it was there before the fork.
+    assert any("libtorch_cpu" in part.path for part in server.memory_maps())
 
 
 async def test_the_engine_follows_the_run_config() -> None:

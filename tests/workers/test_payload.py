@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 from pathlib import Path
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from workers import payload
 from workers.payload import write_payload
 
 
@@ -22,6 +24,18 @@ def test_weights_in_shared_memory_are_for_their_owner_alone(tmp_path: Path) -> N
     path = write_payload(weights, tmp_path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert load_file(path)["a"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_payload_that_does_not_fit_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(payload, "serialize_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_payload({"a": np.zeros(3, dtype=np.float32)}, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_array_that_is_no_weight_leaves_no_file(tmp_path: Path) -> None:

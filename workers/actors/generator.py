@@ -50,6 +50,10 @@ class GeneratorActor:
             max_length_tokens=self._config.model.max_length_tokens,
         )
 
+    async def prepare(self) -> None:
+        """Import what the engine needs, which takes long, and nothing else."""
+        VLLMEngine.prepare(self._settings)
+
     async def ready(self) -> None:
         """Load the tokenizer and start the engine; raises what went wrong."""
         from transformers import AutoTokenizer  # noqa: PLC0415  slow; the driver does not need it

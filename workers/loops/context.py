@@ -91,13 +91,19 @@ class LoopContext:
         name = "final" if is_final else f"step-{version:06d}"
         folder = self.checkpoints / name
         await save(folder)
+        kept = self.config.checkpoint.keep
+        older = [] if is_final else sorted(self.checkpoints.glob("step-*"))[:-kept]
         self.sink.log(
-            CheckpointLogged(at=self.clock(), step=version, path=str(folder), is_final=is_final)
+            CheckpointLogged(
+                at=self.clock(),
+                step=version,
+                path=str(folder),
+                is_final=is_final,
+                dropped=tuple(map(str, older)),
+            )
         )
-        if not is_final:
-            older = sorted(self.checkpoints.glob("step-*"))[: -self.config.checkpoint.keep]
-            for outdated in older:
-                shutil.rmtree(outdated)
+        for outdated in older:
+            shutil.rmtree(outdated)
 
     def is_checkpointed(self, version: int) -> bool:
         """True for the versions whose weights are kept while the run goes on."""

@@ -39,12 +39,16 @@ from lagoon.schedules import learning_rate_at
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import TrainingSample, TrajectoryGroup
 from workers.generators import refuse_mismatch
-from workers.loops.context import LoopContext, Outcome, supervised
+from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
 from workers.reporting import ledger_points, point, rollout_points, sync_points
 
 
 class TrainerHandle(Protocol):
     """The trainer, wherever it runs."""
+
+    async def ready(self) -> None:
+        """Wait until the model is loaded; raises ``RunFailed`` when it cannot be."""
+        ...
 
     async def step(
         self, samples: Sequence[TrainingSample], learning_rate: float
@@ -155,6 +159,7 @@ class PolicyGradientLoop:
         context, max_steps = self.context, self.context.config.budget.max_steps
         context.reporter.status("running", "Evaluating the untrained policy.")
         await self._evaluate()
+        await unless_stopped(context.stop, self.trainer.ready())
         context.reporter.status("running", "Training.")
         started = context.stopwatch()
         while self.version < max_steps and not context.out_of_time(started):
@@ -165,6 +170,7 @@ class PolicyGradientLoop:
                 break
             await self._update(groups, step_started)
             if context.is_evaluated(self.version):
+                self.admitting = None
                 await self._evaluate()
         self.admitting = None
         return await self._conclude()

@@ -20,6 +20,7 @@ Progress = Callable[[str], None]
 """Takes a line that says how far a build is."""
 Builder = Callable[[Path, Progress], dict[str, Any]]
 REPORT = "build.json"
+UNFINISHED = ".building-"
 """The file in a built model's folder that says how it was built and what it can do."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 REQUIRED = {
@@ -68,7 +69,8 @@ def build(name: str, home: Path, progress: Progress = lambda line: None) -> Path
     """The folder of a built-in model under ``home/models/NAME``, built when it is missing.
 
     Folders are named by what made them, so that a changed recipe builds anew; only one process
-    builds at a time, and an interrupted build leaves nothing behind. Raises ``ModelError``.
+    builds at a time, and an interrupted build leaves nothing that the next one does not remove.
+    Raises ``ModelError``.
     """
     try:
         builder, folder = _builder(name), fingerprint(name)
@@ -114,7 +116,9 @@ def _build_smollm2(folder: Path, progress: Progress) -> dict[str, Any]:
 
 def _build_into(folder: Path, builder: Builder, progress: Progress) -> None:
     """Build beside ``folder``, then move there in one step."""
-    unfinished = Path(mkdtemp(prefix=".building-", dir=folder.parent))
+    for left_over in folder.parent.glob(f"{UNFINISHED}*"):  # of a build that was killed
+        shutil.rmtree(left_over, ignore_errors=True)
+    unfinished = Path(mkdtemp(prefix=UNFINISHED, dir=folder.parent))
     try:
         report = builder(unfinished, progress)
         (unfinished / REPORT).write_text(json.dumps(report, indent=2) + "\n")

@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ async def test_a_generator_that_dies_ends_the_run_naming_it(tmp_path: Path) -> N
 
     context, _ = loop_context(grpo_config(), [Dying(alternating)], tmp_path)
     loop = PolicyGradientLoop(context, FakeTrainer())
-    with pytest.raises(RunFailed, match="Generator 0 died: the engine process is gone"):
+    with pytest.raises(RunFailed, match="Generator 0 failed: the engine process is gone"):
         await loop.run()
 
 
@@ -132,12 +133,39 @@ async def test_the_wall_clock_budget_ends_the_run(tmp_path: Path) -> None:
 
 async def test_checkpoints_are_kept_as_configured(tmp_path: Path) -> None:
     config = grpo_config(budget={"max_steps": 5}, checkpoint={"every_steps": 1, "keep": 2})
-    await run(config, tmp_path)
+    _, sink, _, _ = await run(config, tmp_path)
+    announced = [event for event in sink.events if isinstance(event, CheckpointLogged)]
+    dropped = [Path(path).name for event in announced for path in event.dropped]
+    assert dropped == ["step-000001", "step-000002", "step-000003"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "final",
         "step-000004",
         "step-000005",
     ]
+
+
+async def test_a_trainer_that_cannot_load_its_model_ends_the_run(tmp_path: Path) -> None:
+    class Broken(FakeTrainer):
+        async def ready(self) -> None:
+            raise RunFailed("The trainer could not start: no such model")
+
+    trainer = Broken()
+    context, _ = loop_context(grpo_config(), [FakeGenerator(alternating)], tmp_path)
+    with pytest.raises(RunFailed, match="could not start"):
+        await PolicyGradientLoop(context, trainer).run()
+    assert trainer.batches == []
+
+
+async def test_a_stop_is_heard_while_the_trainer_loads(tmp_path: Path) -> None:
+    class Slow(FakeTrainer):
+        async def ready(self) -> None:
+            context.stop.set()
+            await asyncio.Event().wait()
+
+    trainer = Slow()
+    context, _ = loop_context(grpo_config(), [FakeGenerator(alternating)], tmp_path)
+    assert await PolicyGradientLoop(context, trainer).run() == "stopped"
+    assert trainer.batches == []
 
 
 async def test_a_generator_with_other_weights_is_counted_and_ends_the_run(tmp_path: Path) -> None:
@@ -163,7 +191,7 @@ async def test_a_failing_call_names_the_generator_and_the_cause_behind_it(tmp_pa
             raise Wrapped("remote traceback")
 
     context, _ = loop_context(grpo_config(), [Full(alternating)], tmp_path)
-    with pytest.raises(RunFailed, match="Generator 0 died: no space left") as caught:
+    with pytest.raises(RunFailed, match="Generator 0 failed: no space left") as caught:
         await PolicyGradientLoop(context, FakeTrainer()).run()
     assert caught.value.details == "remote traceback"
 

@@ -93,6 +93,12 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
+def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".building-killed").mkdir()
+    built_once(tmp_path, "abc", lambda folder, progress: {}, lambda line: None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "abc"]
+
+
 def test_the_catalogue_names_every_model_that_can_be_built() -> None:
     assert [model.name for model in MODELS] == ["tiny", "smollm2-135m-instruct"]
     tiny = known_model("tiny")

@@ -24,6 +24,7 @@ SETTINGS = EngineSettings(
     max_concurrent=8,
     kv_cache_gib=0.25,
     threads=1,
+    on_cpu=True,
     seed=0,
     keep_master=False,
 )
