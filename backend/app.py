@@ -57,6 +57,7 @@ def create_app(
         clock=clock,
         passwords=passwords or PasswordHasher(),
         service_token_hash=service_token_hash(settings),
+        listening_since=clock(),
     )
     app = FastAPI(
         title="Lagoon",

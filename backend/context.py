@@ -1,6 +1,7 @@
 """What one API process holds: made by ``create_app``, handed to endpoints and periodic tasks."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from argon2 import PasswordHasher
 
@@ -20,3 +21,5 @@ class Context:
     clock: Clock
     passwords: PasswordHasher
     service_token_hash: bytes
+    listening_since: datetime
+    """When this process began to take events: a silence before counts against nobody."""

@@ -1,10 +1,10 @@
-"""The API's own periodic work: scheduling runs and sending the outbox.
+"""The API's own periodic work: judging and scheduling runs, and sending the outbox.
 
 ::
 
     every half second, in every API process:
         try to take the lease (an advisory lock of one transaction) ── taken? skip this turn
-            conclude, schedule, remind, sweep ──▶ commit ──▶ send what is due ──▶ commit
+            reconcile, conclude, schedule, remind, sweep ──▶ commit ──▶ send what is due ──▶ commit
 
 Each turn takes its lease anew, so that a process that dies leaves nothing behind.
 """
@@ -22,6 +22,7 @@ from sqlalchemy.exc import OperationalError
 from backend.accounts import throttle
 from backend.accounts.bootstrap import ensure_admin
 from backend.attempts import repository
+from backend.attempts.reconciliation import reconcile_all
 from backend.context import Context
 from backend.outbox import remind, send_due
 from backend.runs import files
@@ -43,6 +44,7 @@ async def turn(context: Context) -> bool:
         if not await session.scalar(TAKE_LEASE, {"key": SCHEDULER_LOCK}):
             return False
         now = context.clock()
+        await reconcile_all(session, now, context.listening_since)
         await conclude_unsubmitted(session, now)
         await schedule(session, now)
         await remind(session, now)

@@ -48,8 +48,12 @@ def first_line(text: str) -> str:
 
 
 def excerpt(text: str) -> str:
-    """``text`` fit for storage: of a very long one the end, where tracebacks have their cause."""
-    return without_nul(text[-MAX_EXCERPT:])
+    """``text`` fit for storage: of a very long one its first line, which says what it is, and the
+    end, where tracebacks have their cause."""
+    if len(text) > MAX_EXCERPT:
+        head = f"{first_line(text)}\n…\n"
+        text = head + text[len(head) - MAX_EXCERPT :]
+    return without_nul(text)
 
 
 def unstorable(value: Any) -> str | None:

@@ -21,6 +21,11 @@ def pill(status: str) -> str:
     )
 
 
+def condition(name: str) -> str:
+    """A chip that says how an active run is; nothing when all is well."""
+    return " " + chip(name.replace("_", " "), "warn") if name else ""
+
+
 def chip(text: str, kind: str = "", title: str = "") -> str:
     """A small label. ``kind`` is one of good, bad, warn, tool or nothing."""
     hint = f' title="{escape(title)}"' if title else ""

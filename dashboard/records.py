@@ -26,6 +26,9 @@ class RunSummary(TypedDict):
     owner: str
     status: str
     reason: str | None
+    condition: str
+    """How an active run is, beside its status; empty: all is well."""
+    condition_since: str | None
     created_at: str
     started_at: str | None
     ended_at: str | None

@@ -75,28 +75,3 @@ def moved(current: RunStatus, target: RunStatus) -> RunStatus:
     if target is not current and target not in TRANSITIONS[current]:
         raise IllegalTransition(f"a {current} run cannot become {target}")
     return target
-
-
-def concluded(
-    current: RunStatus, ray: RayStatus, marker: EndMarker | None, stop_requested: bool
-) -> tuple[RunStatus, str] | None:
-    """What an active run has become, with the reason, or None while nothing is decided.
-
-    The end marker, written by the driver itself, outranks Ray's word; Ray being unreachable is
-    no evidence; a job that ended without a marker has failed, unless a stop was asked for.
-    """
-    if not current.is_active:
-        return None
-    if marker is not None:
-        return RunStatus(marker), ""
-    if ray in ("succeeded", "failed", "missing", "stopped"):
-        if stop_requested:
-            return RunStatus.STOPPED, "Stopped on request; the driver left no end marker."
-        words = {
-            "succeeded": "Its Ray job ended without an end marker.",
-            "failed": "Its Ray job failed before the driver could say why.",
-            "missing": "Ray no longer knows its job.",
-            "stopped": "Its Ray job was stopped from outside Lagoon.",
-        }
-        return RunStatus.FAILED, words[ray]
-    return None

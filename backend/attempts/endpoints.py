@@ -122,8 +122,8 @@ async def mark_submit_failed(
 
 @router.post("/internal/observations", status_code=204)
 async def take_observation(
-    body: Observation, service: Service, session: SessionOf, now: Now
+    body: Observation, service: Service, context: ContextOf, session: SessionOf, now: Now
 ) -> None:
     """What the workers saw of Ray."""
-    await take(session, body, now)
+    await take(session, body, now, context.listening_since)
     await session.commit()

@@ -1,30 +1,24 @@
-"""What becomes of a run when its Ray job was looked at.
-
-The decision itself is the core's (``lagoon.status.concluded``); here it is only asked when there is
-evidence: a job that Ray does not know says nothing while it may not have been submitted yet, or
-while its driver is heard.
-"""
+"""What the workers saw of Ray, stored for whoever judges; and judged at once."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.attempts import repository
+from backend.attempts.reconciliation import reconcile
 from backend.attempts.schemas import Observation, ObservedJob
-from backend.models import Attempt, ClusterObservation
-from backend.runs.transitions import move
-from backend.text import excerpt, first_line
-from lagoon.status import RunStatus, concluded
-
-SUBMISSION_GRACE = timedelta(seconds=15)
-HEARTBEAT_FRESH = timedelta(seconds=15)
+from backend.models import ClusterObservation
+from backend.text import excerpt
+from lagoon.status import RunStatus
 
 
-async def take(session: AsyncSession, observation: Observation, now: datetime) -> None:
-    """Store what was seen, and conclude the runs that it decides."""
+async def take(
+    session: AsyncSession, observation: Observation, now: datetime, listening_since: datetime
+) -> None:
+    """Store what was seen, and judge the runs that it is about."""
     cluster = observation.cluster
     values = {
         "id": 1,
@@ -39,10 +33,12 @@ async def take(session: AsyncSession, observation: Observation, now: datetime) -
     statement = insert(ClusterObservation).values(values)
     await session.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changes))
     for job in sorted(observation.jobs, key=lambda job: job.attempt_id):
-        await _take_job(session, job, now)
+        await _take_job(session, job, now, listening_since)
 
 
-async def _take_job(session: AsyncSession, job: ObservedJob, now: datetime) -> None:
+async def _take_job(
+    session: AsyncSession, job: ObservedJob, now: datetime, listening_since: datetime
+) -> None:
     found = await repository.with_locked_run(session, job.attempt_id)
     if found is None:
         return
@@ -50,24 +46,5 @@ async def _take_job(session: AsyncSession, job: ObservedJob, now: datetime) -> N
     attempt.ray_status = job.ray_status
     attempt.ray_message = excerpt(job.message) if job.message else None
     attempt.ray_seen_at = now
-    if RunStatus(attempt.status).is_terminal or not _is_evidence(job, attempt, now):
-        return
-    conclusion = concluded(
-        RunStatus(run.status), job.ray_status, None, run.stop_requested_at is not None
-    )
-    if conclusion is None:
-        return
-    status, reason = conclusion
-    if job.message and status is RunStatus.FAILED:
-        reason = f"{reason} Ray says: {first_line(job.message)}"
-        run.traceback = run.traceback or excerpt(job.message)
-    move(session, run, attempt, status, reason, now, by="observation")
-
-
-def _is_evidence(job: ObservedJob, attempt: Attempt, now: datetime) -> bool:
-    if job.ray_status != "missing":
-        return True
-    if attempt.submitted_at is None:
-        return False
-    is_heard = attempt.heartbeat_at is not None and now - attempt.heartbeat_at < HEARTBEAT_FRESH
-    return now - attempt.submitted_at > SUBMISSION_GRACE and not is_heard
+    if RunStatus(attempt.status).is_active:
+        reconcile(session, run, attempt, now, listening_since)

@@ -7,11 +7,13 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.attempts.reconciliation import believed_ray_status
 from backend.models import Attempt, Run
 from backend.runs.transitions import move, record
 from backend.text import excerpt, first_line, without_nul
 from lagoon.events import HeartbeatLogged, RunEnded, StatusLogged, StepLogged
 from lagoon.status import RunStatus
+from lagoon.truth import judge
 
 
 def note_progress(
@@ -53,8 +55,16 @@ def conclude(
         return
     if event.traceback is not None:
         run.traceback = excerpt(event.traceback)
-    if event.outcome == "stopped":
+    verdict = judge(
+        "fresh",
+        believed_ray_status(attempt, now),
+        event.outcome,
+        "run" if run.stop_requested_at is None else "stop",
+    )
+    assert verdict.outcome is not None  # a marker always decides
+    reason = f"{reason} {verdict.reason}".strip()
+    if verdict.outcome is RunStatus.STOPPED:
         by = run.stop_requested_by
         # Nobody asked: a driver that ends as stopped all the same was told to by a signal.
         reason = f"Stopped on request by {by}." if by else f"Lagoon was shut down. {reason}".strip()
-    move(session, run, attempt, RunStatus(event.outcome), reason, now, by="driver")
+    move(session, run, attempt, verdict.outcome, reason, now, by="driver")

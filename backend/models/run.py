@@ -38,6 +38,9 @@ class Run(Base):
     status: Mapped[str]
     reason: Mapped[str]
     """Why the run is in its status, in one sentence; empty when there is nothing to say."""
+    condition: Mapped[str]
+    """How an active run is, beside its status (``lagoon.truth.Condition``); empty: all is well."""
+    condition_since: Mapped[datetime | None]
     waiting_for_id: Mapped[str | None]
     """The run that a queued run waits for."""
     traceback: Mapped[str | None]

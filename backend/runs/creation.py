@@ -38,6 +38,8 @@ async def add_run(
         max_steps=config.budget.max_steps,
         status=RunStatus.QUEUED.value,
         reason="",
+        condition="",
+        condition_since=None,
         waiting_for_id=None,
         traceback=None,
         stop_requested_at=None,

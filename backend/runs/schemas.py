@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from backend.text import Name
 from lagoon.events import ExactFloat
 from lagoon.status import RunStatus
+from lagoon.truth import Condition
 
 
 class ConfigBody(BaseModel):
@@ -40,6 +41,8 @@ class RunSummary(BaseModel):
     owner: str
     status: RunStatus
     reason: str
+    condition: Condition
+    condition_since: datetime | None
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None

@@ -35,6 +35,8 @@ def move(
             row.started_at = now
         if target.is_terminal:
             row.ended_at = now
+    if target.is_terminal:
+        run.condition, run.condition_since = "", None
     run.waiting_for_id = None
     record(session, run, attempt.number, "status", reason, now, before=before, after=target, by=by)
 

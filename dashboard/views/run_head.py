@@ -13,6 +13,7 @@ from dashboard.words import clock_time, elapsed, number, percent, plural, short_
 from dashboard.words import to_float as value_of
 from lagoon.metrics import HELDOUT_SUCCESS, RESPONSE_TOKENS, TOKENS_PER_SECOND
 from lagoon.status import RunStatus
+from lagoon.truth import CONDITION_WORDS
 
 
 def title(area: RunArea, *, was_live: bool) -> None:
@@ -21,8 +22,9 @@ def title(area: RunArea, *, was_live: bool) -> None:
     if was_live and RunStatus(detail["status"]).is_terminal:
         st.rerun(scope="app")
     st.html(
-        f'<h1 class="lg-title">{escape(detail["name"])} {markup.pill(detail["status"])}</h1>'
-        f'<p class="lg-reason">{escape(reason(detail))}</p>' + _facts(area)
+        f'<h1 class="lg-title">{escape(detail["name"])} {markup.pill(detail["status"])}'
+        f"{markup.condition(detail['condition'])}</h1>"
+        f'<p class="lg-reason">{escape(reason(detail))}</p>{_condition(area)}' + _facts(area)
     )
 
 
@@ -72,6 +74,16 @@ def reason(detail: records.RunDetail) -> str:
         RunStatus.STOPPED: "Stopped before the end of its budget.",
         RunStatus.FAILED: "Failed.",
     }[status]
+
+
+def _condition(area: RunArea) -> str:
+    """What is wrong with an active run, in words, and since when."""
+    detail = area.detail
+    words = CONDITION_WORDS.get(detail["condition"])  # type: ignore[call-overload]  # any text
+    if not words or not detail["condition_since"]:
+        return ""
+    since = clock_time(detail["condition_since"], area.site.zone)
+    return markup.notice(f"Since {since}: {words}", "This is not a failure.", "warn")
 
 
 def figures(area: RunArea) -> None:

@@ -29,7 +29,8 @@ def _row(site: Site, run: records.RunSummary, color: str | None) -> str:
     return (
         f'<div class="lg-row"><div class="lg-row-name">{dot}<b>{escape(run["name"])}</b> {control}'
         f"<small>{escape(what)}</small></div>"
-        f'<div class="lg-row-status">{markup.pill(run["status"])}<small>{below}</small></div>'
+        f'<div class="lg-row-status">{markup.pill(run["status"])}'
+        f"{markup.condition(run['condition'])}<small>{below}</small></div>"
         f"<div>{_success(run)}<small>held-out success</small></div>"
         f"<div>{run['step']} / {run['max_steps']}<small>steps</small></div>"
         f"<div>{elapsed(run['started_at'], run['ended_at'], site.now())}<small>taken</small></div>"

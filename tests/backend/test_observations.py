@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.backend.api import Api, make_run, phase, read_run, send
+from tests.backend.api import START, Api, make_run, phase, read_run, send
 
 
 async def observe(api: Api, run_id: str, status: str, message: str | None = None) -> None:
@@ -56,7 +57,7 @@ async def test_a_job_that_may_still_run_decides_nothing(api: Api, status: str) -
     assert (await read_run(ada, run_id))["status"] == "starting"
 
 
-@pytest.mark.parametrize("status", ["succeeded", "failed", "stopped"])
+@pytest.mark.parametrize("status", ["succeeded", "failed"])
 @pytest.mark.parametrize("stop", [False, True])
 async def test_a_job_that_ended_without_marker_ends_the_run(
     api: Api, status: str, stop: bool
@@ -71,7 +72,7 @@ async def test_a_job_that_ended_without_marker_ends_the_run(
     assert run["status"] == ("stopped" if stop else "failed")
     assert ("exit code 137" in run["reason"]) == (not stop)
     history = (await ada.get(f"/runs/{run_id}/events")).json()["items"]
-    assert history[-1]["by"] == "observation"
+    assert history[-1]["by"] == "reconciler"
     await observe(api, run_id, status)
     assert len((await ada.get(f"/runs/{run_id}/events")).json()["items"]) == len(history)
 
@@ -93,18 +94,87 @@ async def test_a_missing_job_is_no_evidence_before_it_was_submitted_for_a_while(
     assert "no longer knows" in run["reason"]
 
 
-async def test_a_run_whose_driver_is_heard_is_not_lost_with_ray(api: Api) -> None:
+async def test_a_job_that_was_stopped_from_outside_ends_the_run_as_stopped(api: Api) -> None:
+    ada = await api.user()
+    run_id, _ = await api.started(ada)
+    await submitted(api, run_id)
+    await observe(api, run_id, "stopped")
+    run = await read_run(ada, run_id)
+    assert run["status"] == "stopped"
+    assert run["reason"] == "Its Ray job was stopped from outside Lagoon."
+
+
+async def heard(api: Api) -> tuple[Any, str, Any]:
+    """A user, and a running run with its driver, which was heard just now."""
     ada = await api.user()
     run_id, driver = await api.started(ada)
     await submitted(api, run_id)
     api.clock.advance(100)
     await send(driver, run_id, api.batch([phase("running")]))
-    api.clock.advance(14)
+    return ada, run_id, driver
+
+
+async def test_a_run_whose_driver_is_heard_is_not_lost_with_ray(api: Api) -> None:
+    ada, run_id, _ = await heard(api)
+    api.clock.advance(29)
     await observe(api, run_id, "missing")
-    assert (await read_run(ada, run_id))["status"] == "running"
-    api.clock.advance(2)
-    await observe(api, run_id, "missing")
-    assert (await read_run(ada, run_id))["status"] == "failed"
+    run = await read_run(ada, run_id)
+    assert (run["status"], run["condition"]) == ("running", "unknown_to_ray")
+    api.clock.advance(1)
+    await api.turn()
+    run = await read_run(ada, run_id)
+    assert (run["status"], run["condition"]) == ("failed", "")
+
+
+@pytest.mark.parametrize("seen", ["running", "unreachable"])
+async def test_a_silent_driver_is_unresponsive_then_lost_and_never_failed(
+    api: Api, seen: str
+) -> None:
+    ada, run_id, driver = await heard(api)
+    conditions = []
+    for silence in (29, 30, 299, 300, 86_400):
+        api.clock.now = START + timedelta(seconds=100 + silence)
+        await observe(api, run_id, seen)
+        run = await read_run(ada, run_id)
+        conditions.append((run["status"], run["condition"]))
+    assert conditions == [
+        ("running", ""),
+        ("running", "unresponsive"),
+        ("running", "unresponsive"),
+        ("running", "lost"),
+        ("running", "lost"),
+    ]
+    await send(driver, run_id, api.batch([phase("running")]))
+    await api.turn()
+    run = await read_run(ada, run_id)
+    assert (run["status"], run["condition"], run["condition_since"]) == ("running", "", None)
+    history = (await ada.get(f"/runs/{run_id}/events")).json()["items"]
+    told = [event["reason"] for event in history if event["kind"] == "condition"]
+    assert [words.split(";")[0].split(".")[0] for words in told] == [
+        "Its driver is silent",
+        "Its driver has been silent for minutes",
+        "Its driver is heard, and Ray agrees",
+    ]
+
+
+async def test_an_old_look_at_ray_is_no_evidence(api: Api) -> None:
+    ada, run_id, _ = await heard(api)
+    await observe(api, run_id, "failed")
+    api.clock.advance(61)
+    await api.turn()
+    run = await read_run(ada, run_id)
+    assert (run["status"], run["condition"]) == ("running", "unresponsive")
+
+
+async def test_a_silence_in_which_no_api_listened_counts_against_nobody(api: Api) -> None:
+    ada, run_id, _ = await heard(api)
+    api.clock.advance(3600)
+    api.context.listening_since = api.clock()
+    await observe(api, run_id, "running")
+    assert (await read_run(ada, run_id))["condition"] == ""
+    api.clock.advance(30)
+    await api.turn()
+    assert (await read_run(ada, run_id))["condition"] == "unresponsive"
 
 
 async def test_a_stop_before_the_submission_ends_without_a_job(api: Api) -> None:

@@ -36,6 +36,8 @@ def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Js
         "owner": "admin",
         "status": status,
         "reason": "",
+        "condition": "",
+        "condition_since": None,
         "created_at": iso(0),
         "started_at": iso(20),
         "ended_at": None,

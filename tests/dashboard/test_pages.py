@@ -271,6 +271,16 @@ def test_a_failed_run_gives_its_cause_and_its_traceback() -> None:
     assert "Traceback (most recent call last)" in shown
 
 
+def test_a_silent_run_is_called_unresponsive_and_not_failed() -> None:
+    condition = {"condition": "unresponsive", "condition_since": canned.iso(90)}
+    run = canned.running() | condition
+    shown = text(open_page(FakeApi([run]), "run", run=run["id"]))
+    assert "Its driver is silent; Ray has not said that it ended." in shown
+    assert "This is not a failure." in shown
+    listed = text(open_page(FakeApi([run]), "experiment", experiment=run["experiment_id"]))
+    assert "unresponsive" in listed
+
+
 def test_only_the_open_tab_asks_the_api() -> None:
     fake = FakeApi()
     run_page("running", "config", fake)
