@@ -54,19 +54,19 @@ def completed(
     measure: Callable[[Cell], dict[str, Any]] | None = None,
     *,
     data: Path = DATA,
-    folder_of: Callable[[str], Path] | None = None,
+    where: Callable[[str], Path] | None = None,
 ) -> list[dict[str, Any]]:
     """The cells' results, in order, measuring those that the study's data file lacks.
 
     A result of the same cell that was made from another config or other weights does not count.
-    ``folder_of`` gives the folder of the model that a config names.
+    ``where`` gives the folder of the model that a config names.
     """
     path = data / f"{study}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     results = []
     for number, cell in enumerate(cells, start=1):
-        made_from = _made_from(resolved(cell), folder_of or _folder)
+        made_from = _made_from(resolved(cell), where or folder_of)
         found = [row for row in known if counts_for(row, cell, made_from)]
         if not found:
             progress(f"cell {number} of {len(cells)}: {cell.key}")
@@ -90,14 +90,15 @@ def _is_part_of(kept: Any, now: Any) -> bool:
     return bool(kept == now)
 
 
-def _made_from(config: RunConfig, folder_of: Callable[[str], Path]) -> dict[str, Any]:
+def _made_from(config: RunConfig, where: Callable[[str], Path]) -> dict[str, Any]:
     digest = blake2b(digest_size=8)
-    for file in sorted(folder_of(config.model.path).glob("*.safetensors")):
+    for file in sorted(where(config.model.path).glob("*.safetensors")):
         digest.update(file.read_bytes())
     return {"config": config.model_dump(mode="json"), "weights": digest.hexdigest()}
 
 
-def _folder(model: str) -> Path:
+def folder_of(model: str) -> Path:
+    """The folder of the model that a config names, in the user's own home."""
     return model_folder(model, own_home(), progress)
 
 

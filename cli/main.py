@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from cli.home import find_home
 from cli.options import HomeOption, JsonOption
 from cli.output import Refusal, say, say_json, table, warn
 from cli.runfile import new_output, read_config, refuse_used
+from cli.services.ray_head import use_ray
 from lagoon.config import RunConfig
 from lagoon.problems import field_problems
 
@@ -91,9 +93,11 @@ def train(
     folder = output or new_output(file, datetime.now())
     refuse_used(folder)
     say(f"Events and weights go to {folder}.")
+    found = find_home(home)
+    say(use_ray(found, os.environ))
     from workers import driver  # noqa: PLC0415  it loads Ray and torch, which nothing else needs
 
-    raise typer.Exit(driver.train_standalone(config, folder, find_home(home).root))
+    raise typer.Exit(driver.train_standalone(config, folder, found.root))
 
 
 def main(arguments: list[str] | None = None, transport: httpx.BaseTransport | None = None) -> None:

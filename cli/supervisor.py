@@ -39,8 +39,8 @@ MAX_RESTARTS = 3
 RESTART_WINDOW_SECONDS = 60.0
 MAX_LOG_BYTES = 16 * 1024**2
 LOG_TAIL_LINES = 15
-DRIVER_SECONDS = 15.0
-"""For drivers to save their weights and report their end."""
+DRIVER_SECONDS = 60.0
+"""For drivers to end their step, save their weights and report their end."""
 STOP_ORDER = ("worker", "ray", "dashboard", "api", "valkey", "postgres")
 """Whoever reports to somebody ends before that somebody; drivers end between worker and Ray."""
 
@@ -202,7 +202,10 @@ def _stop_drivers(mark: str, say: Callable[[str], None]) -> None:
     found = drivers(mark)
     if not found:
         return
-    say("  stopping runs: they save their weights and report their end")
+    say(
+        "  stopping runs: they end their step, save their weights and report their end "
+        f"(at most {DRIVER_SECONDS:.0f} s)"
+    )
     if not stop_drivers(found, DRIVER_SECONDS):
         say(f"  some did not end within {DRIVER_SECONDS:.0f} s and are ended with Ray")
 

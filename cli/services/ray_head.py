@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import MutableMapping
 from pathlib import Path
 
 import psutil
@@ -13,9 +14,13 @@ from cli.home import Home
 from cli.ports import Ports
 from cli.services.base import Service, answers
 
-# A loopback address that Ray keeps: it would replace 127.0.0.1 by the machine's outside address,
-# and a laptop that changes networks would lose its cluster.
-NODE_ADDRESS = "127.0.0.2"
+NODE_ADDRESS = "127.0.0.1"
+ON_THIS_MACHINE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""What makes Ray keep to 127.0.0.1. The name is Ray's, from where it was needed first.
+
+Without it, Ray would put the machine's outside address in the place of 127.0.0.1, and listen on all
+of them: others could reach it, and a laptop that changes networks would lose its cluster.
+"""
 GIB = 1024**3
 
 
@@ -70,12 +75,27 @@ def ray_head(home: Home, ports: Ports) -> Service:
 
 
 def ray_access(home: Home) -> dict[str, str]:
-    """The variables with which a process may talk to the head."""
+    """The variables with which a process may talk to a Ray of this home."""
     home.secret("ray-token")
     return {
+        **ON_THIS_MACHINE,
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(home.credentials / "ray-token"),
     }
+
+
+def use_ray(home: Home, environment: MutableMapping[str, str]) -> str:
+    """Prepare ``environment`` for a Ray without a platform, and say which one it will be.
+
+    A cluster that ``RAY_ADDRESS`` names is joined as it is; a Ray of its own keeps to this machine
+    and asks for the home's token. Raises ``Refusal`` when the home folder cannot be written.
+    """
+    address = environment.get("RAY_ADDRESS")
+    if address:
+        return f"Joins the Ray cluster at RAY_ADDRESS={address}."
+    home.create()
+    environment.update(ray_access(home))
+    return "Starts a Ray of its own on this machine, for this run alone."
 
 
 def jobs_url(ports: Ports) -> str:

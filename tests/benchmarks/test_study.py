@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.demo import report
+from benchmarks.demo import before_last_stage, report
 from benchmarks.study import DATA, Cell, completed, counts_for, resolved, summary
 from lagoon.metrics import HELDOUT_SUCCESS, HELDOUT_TASKS
 
@@ -40,8 +40,8 @@ class Measure:
 
 def test_a_rerun_measures_only_the_cells_that_are_missing(tmp_path):
     measure, models = Measure(), Models(tmp_path)
-    first = completed("s", CELLS[:1], measure, data=tmp_path, folder_of=models)
-    both = completed("s", CELLS, measure, data=tmp_path, folder_of=models)
+    first = completed("s", CELLS[:1], measure, data=tmp_path, where=models)
+    both = completed("s", CELLS, measure, data=tmp_path, where=models)
     assert measure.cells == CELLS
     assert both[0] == first[0]
     assert [row["seed"] for row in both] == [0, 1]
@@ -50,15 +50,15 @@ def test_a_rerun_measures_only_the_cells_that_are_missing(tmp_path):
 
 def test_a_result_from_other_weights_does_not_count(tmp_path):
     measure, models = Measure(), Models(tmp_path)
-    completed("s", CELLS[:1], measure, data=tmp_path, folder_of=models)
+    completed("s", CELLS[:1], measure, data=tmp_path, where=models)
     models.change(b"second")
-    (row,) = completed("s", CELLS[:1], measure, data=tmp_path, folder_of=models)
+    (row,) = completed("s", CELLS[:1], measure, data=tmp_path, where=models)
     assert len(measure.cells) == 2
     assert row["last"] == 2
 
 
 def test_a_result_counts_while_its_settings_are_those_of_today(tmp_path):
-    (row,) = completed("s", CELLS[:1], Measure(), data=tmp_path, folder_of=Models(tmp_path))
+    (row,) = completed("s", CELLS[:1], Measure(), data=tmp_path, where=Models(tmp_path))
     made_from = row["made_from"]
     config = made_from["config"]
     assert config["budget"]["max_steps"] == resolved(CELLS[0]).budget.max_steps
@@ -131,6 +131,12 @@ def test_four_of_five_seeds_are_enough_for_the_demo():
 )
 def test_what_the_demo_misses_is_named(changes, words):
     assert words in report(demo(**({"grpo": 0.25, "es": 0.15} | changes))).missed
+
+
+def test_the_demo_says_what_the_model_knew_before_it_was_lowered():
+    level = {"greedy": 0.5781, "sampled": 0.3, "num_tasks": 128}
+    words = before_last_stage({"levels_after_earlier_stages": [{"calculator": level}]})
+    assert words == "Before that stage greedy success was 0.578 of 128 tasks of calculator."
 
 
 def test_the_kept_results_of_the_demo_are_readable():

@@ -11,10 +11,12 @@ import httpx
 import pytest
 import typer
 
+from cli.home import Home
 from cli.main import app, main
 from cli.processes import Stack, record
 from cli.runfile import new_output
 from cli.services.base import ROOT
+from cli.services.ray_head import use_ray
 from lagoon.config import RunConfig
 from tests.cli.fake_api import FakeApi, page, problem, run, signed_in_home
 from workers import driver
@@ -302,6 +304,14 @@ def test_a_run_without_a_platform_gets_a_folder_named_after_its_file_and_its_sta
     assert folder == Path("runs/es-20300102-030405")
 
 
+@pytest.fixture
+def own_environment(monkeypatch):
+    """What ``train`` sets for the Ray of its own is gone after the test."""
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@pytest.mark.usefixtures("own_environment")
 def test_train_needs_nothing_but_a_file(tmp_path, capsys, monkeypatch):
     outputs = []
 
@@ -316,7 +326,25 @@ def test_train_needs_nothing_but_a_file(tmp_path, capsys, monkeypatch):
         main(["train", str(file), "--home", str(tmp_path)])
     assert ended.value.code == 0
     assert str(outputs[0]).startswith("runs/mine-")
-    assert f"go to {outputs[0]}." in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"go to {outputs[0]}." in said
+    assert "Starts a Ray of its own on this machine" in said
+
+
+def test_a_ray_of_trains_own_keeps_to_this_machine_and_asks_for_a_token(tmp_path):
+    environment: dict[str, str] = {}
+    use_ray(Home(tmp_path), environment)
+    assert environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"
+    assert environment["RAY_AUTH_MODE"] == "token"
+    assert Path(environment["RAY_AUTH_TOKEN_PATH"]).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_cluster_that_is_named_is_joined_as_it_is(tmp_path):
+    environment = {"RAY_ADDRESS": "head:6379"}
+    assert use_ray(Home(tmp_path), environment) == (
+        "Joins the Ray cluster at RAY_ADDRESS=head:6379."
+    )
+    assert environment == {"RAY_ADDRESS": "head:6379"}
 
 
 def test_train_refuses_a_folder_that_holds_a_run(tmp_path, capsys):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from cli.home import Home
@@ -44,6 +45,16 @@ def processes_with(variable: str) -> dict[int, str]:
         except OSError:
             continue
     return found
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses at which a process waits for connections; IPv4 in IPv6 as IPv4."""
+    connections = psutil.Process(pid).net_connections("tcp")
+    return {
+        connection.laddr.ip.removeprefix("::ffff:")
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN
+    }
 
 
 @contextmanager
@@ -107,6 +118,9 @@ def test_up_serves_signs_in_and_leaves_nothing_behind(tmp_path, monkeypatch):
             "worker": True,
         }
         assert all(process["alive"] for process in status["processes"])
+        assert {address for pid in processes_of(home) for address in listening(pid)} == {
+            "127.0.0.1"
+        }
         assert status["memory_mib"] > 100
         assert json.loads(lagoon(home, "runs", "list", "--json").stdout) == []
         assert lagoon(home, "experiments", "create", "Kept").returncode == 0

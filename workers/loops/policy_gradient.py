@@ -160,6 +160,8 @@ class PolicyGradientLoop:
         context.reporter.status("running", "Evaluating the untrained policy.")
         await self._evaluate()
         await unless_stopped(context.stop, self.trainer.ready())
+        if context.stop.is_set():  # nothing was trained: there is nothing to save
+            return "stopped"
         context.reporter.status("running", "Training.")
         started = context.stopwatch()
         while self.version < max_steps and not context.out_of_time(started):
