@@ -36,6 +36,8 @@ class RolloutConfig(Section):
     gradients, 0 (greedy) for evolution strategies."""
     kv_cache_gib: float = Field(1.0, gt=0)
     """Memory for keys and values of each generator."""
+    tool_timeout_seconds: float = Field(300.0, gt=0, le=86400)
+    """A tool that takes longer to answer ends its episode, as it is; the run goes on."""
 
 
 class TrainerConfig(Section):

@@ -10,15 +10,16 @@ Sampled ids are kept as they were sampled; only the environment's words are toke
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from lagoon.trajectory import Split, Trajectory, Turn
+from workers.environments.base import Environment, Message, Observation
 
 if TYPE_CHECKING:
     from workers.chat import Chat
-    from workers.environments.base import Environment, Message, Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class EpisodeLimits:
     max_turns: int
     max_tokens_per_turn: int
     max_length_tokens: int
+    tool_timeout_seconds: float
 
 
 @dataclass(slots=True)
@@ -147,7 +149,10 @@ async def play(
         transcript.add_sampled(sampled)
         text = chat.text(sampled.token_ids)
         transcript.turns.append(Turn("assistant", text, clock() - turn_started))
-        observation = await environment.step(text)
+        observation = await _answer(environment, text, limits.tool_timeout_seconds)
+        if observation is None:
+            transcript.add_messages((), _hung(limits.tool_timeout_seconds))
+            break
         transcript.add_messages(observation.messages, observation)
         reward += observation.reward
         if observation.done:
@@ -170,4 +175,21 @@ async def play(
         started_at=started_at,
         finished_at=clock(),
         info={"tool_errors": float(transcript.tool_errors)},
+    )
+
+
+async def _answer(environment: Environment, text: str, seconds: float) -> Observation | None:
+    """The environment's answer, or None when it takes longer than ``seconds``."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await environment.step(text)
+    except TimeoutError:
+        if limit.expired():
+            return None
+        raise  # an error of its own, of which the environment knows what it means
+
+
+def _hung(seconds: float) -> Observation:
+    return Observation(
+        tool_error=f"no answer within {seconds:g} s: the episode was ended", wait_seconds=seconds
     )

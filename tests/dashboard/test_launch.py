@@ -76,7 +76,7 @@ def test_choosing_evolution_drops_the_trainer_and_shows_its_own_fields() -> None
     tested = open_page(FakeApi(), "launch")
     choose(tested, "Method", "es")
     assert not tested.exception
-    assert "population: 64" in sent_yaml(tested)
+    assert "population: 30" in sent_yaml(tested)
     assert "learning_rate" not in sent_yaml(tested)
     assert "Population" in [field.label for field in tested.number_input]
 
@@ -111,7 +111,7 @@ def test_a_refused_launch_stays_on_the_page_with_the_reason() -> None:
 def test_cloning_starts_from_the_runs_configuration() -> None:
     tested = open_page(FakeApi(), "launch", clone="r3f8h2xa")
     assert tested.text_input[0].value == "es-sudoku4-again"
-    assert "population: 64" in sent_yaml(tested)
+    assert "population: 30" in sent_yaml(tested)
 
 
 def test_cloning_what_is_not_there_says_so() -> None:

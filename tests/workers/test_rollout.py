@@ -1,3 +1,5 @@
+import asyncio
+from dataclasses import replace
 from itertools import count
 from random import Random
 
@@ -72,7 +74,7 @@ class ThreeTurns:
 
 async def played_with(environment: Environment) -> Trajectory:
     """An episode whose model says one token a turn, by a clock that stands still."""
-    limits = EpisodeLimits(5, 8, 100)
+    limits = EpisodeLimits(5, 8, 100, 60.0)
     return await play(REQUEST, ScriptedEngine(), PlainChat(), environment, limits, lambda: 0.0)
 
 
@@ -84,7 +86,7 @@ async def test_sampled_tokens_are_kept_and_the_environments_words_are_masked() -
         engine,
         PlainChat(),
         environment,
-        EpisodeLimits(5, 8, 100),
+        EpisodeLimits(5, 8, 100, 60.0),
         lambda: next(ticks),  # type: ignore[arg-type]
     )
     assert played.token_ids == (1, 1, 51, 9, 2, 52, 9, 2, 53, 9)
@@ -123,6 +125,33 @@ async def test_an_error_that_ends_the_episode_is_on_the_trajectory_and_not_in_it
     assert not played.truncated
 
 
+class Hangs(ThreeTurns):
+    """Never answers its second turn."""
+
+    async def step(self, text: str) -> Observation:
+        if self.heard:
+            await asyncio.Event().wait()
+        return replace(await super().step(text), reward=0.25)
+
+
+async def test_a_tool_that_hangs_costs_its_episode_and_is_data_on_it() -> None:
+    limits = EpisodeLimits(5, 8, 100, 0.01)
+    played = await play(REQUEST, ScriptedEngine(), PlainChat(), Hangs(), limits, lambda: 0.0)
+    assert played.turns[-1].error == "no answer within 0.01 s: the episode was ended"
+    assert played.info["tool_errors"] == 1.0
+    assert (played.reward, played.success, played.truncated) == (0.25, False, True)
+    assert played.token_ids == (1, 1, 51, 9, 2, 52, 9)
+
+
+async def test_a_timeout_of_the_environments_own_is_a_fault_of_its_code() -> None:
+    class TimesOut(ThreeTurns):
+        async def step(self, text: str) -> Observation:
+            raise TimeoutError("the database of questions")
+
+    with pytest.raises(TimeoutError, match="database of questions"):
+        await played_with(TimesOut())
+
+
 @pytest.mark.parametrize(
     ("world", "num_turns"),
     [
@@ -142,7 +171,7 @@ async def test_a_turn_limit_is_a_truncation_in_every_environment(
         ScriptedEngine(),
         Chat(),
         world,
-        EpisodeLimits(num_turns, 8, 100),
+        EpisodeLimits(num_turns, 8, 100, 60.0),
         float,  # type: ignore[arg-type]
     )
     assert played.num_turns == num_turns
@@ -156,7 +185,7 @@ async def test_an_episode_is_cut_at_its_turns_and_at_its_length() -> None:
         ScriptedEngine(),
         PlainChat(),
         ThreeTurns(),
-        EpisodeLimits(2, 8, 100),
+        EpisodeLimits(2, 8, 100, 60.0),
         float,  # type: ignore[arg-type]
     )
     assert short.truncated
@@ -167,7 +196,7 @@ async def test_an_episode_is_cut_at_its_turns_and_at_its_length() -> None:
         engine,
         PlainChat(),
         ThreeTurns(),
-        EpisodeLimits(5, 8, 5),
+        EpisodeLimits(5, 8, 5, 60.0),
         float,  # type: ignore[arg-type]
     )
     assert full.truncated

@@ -48,6 +48,7 @@ class GeneratorActor:
             max_turns=environment.max_turns,
             max_tokens_per_turn=environment.max_tokens_per_turn,
             max_length_tokens=self._config.model.max_length_tokens,
+            tool_timeout_seconds=self._config.rollout.tool_timeout_seconds,
         )
 
     async def prepare(self) -> None:
