@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
@@ -56,6 +57,22 @@ def alembic_config(database_url: str) -> Config:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["database_url"] = database_url
     return config
+
+
+def known_versions() -> list[str]:
+    """The versions of the tables that this Lagoon knows, oldest first."""
+    scripts = ScriptDirectory.from_config(alembic_config(""))
+    return [script.revision for script in scripts.walk_revisions()][::-1]
+
+
+def table_version(database_url: str) -> str | None:
+    """The version of a database's tables; None when it has none yet."""
+    with psycopg.connect(database_url.replace("+psycopg", "", 1)) as connection:
+        found = connection.execute("select to_regclass('alembic_version')").fetchone()
+        if found is None or found[0] is None:
+            return None
+        row = connection.execute("select version_num from alembic_version").fetchone()
+    return str(row[0]) if row else None
 
 
 def upgrade(database_url: str) -> None:

@@ -100,6 +100,31 @@ def train(
     raise typer.Exit(driver.train_standalone(config, folder, found.root))
 
 
+@app.command("backup")
+def back_up(
+    file: Annotated[Path, typer.Argument(help="The file to write, as lagoon.tar.")],
+    home: HomeOption = None,
+) -> None:
+    """Copy database and run files into one file, while runs go on."""
+    from cli.backup import backup  # noqa: PLC0415  it loads SQLAlchemy; most commands do without
+
+    made = backup(find_home(home), file)
+    say(f"{file}: the database and {made['num_files']} files, {made['num_bytes'] / 1e6:.1f} MB.")
+
+
+@app.command("restore")
+def restore_backup(
+    file: Annotated[Path, typer.Argument(help="A file that `lagoon backup` wrote.")],
+    home: HomeOption = None,
+) -> None:
+    """Fill an empty home folder from a backup."""
+    from cli.backup import restore  # noqa: PLC0415  likewise
+
+    folder = find_home(home)
+    made = restore(folder, file)
+    say(f"{folder.root} is as it was at {made['made_at']}. Start it with: lagoon up")
+
+
 def main(arguments: list[str] | None = None, transport: httpx.BaseTransport | None = None) -> None:
     """Run the command. ``transport`` stands in for the network in tests."""
     try:

@@ -22,7 +22,6 @@ from types import FrameType
 
 import httpx
 
-from backend.database import upgrade
 from cli.client import Api
 from cli.demo import make_demo
 from cli.home import Home, HomeLock
@@ -31,13 +30,14 @@ from cli.output import Refusal, say, tell, warn
 from cli.ports import BlockClaims, Ports, candidates, choose_ports, is_port_free, remember
 from cli.processes import load_stack, marked
 from cli.services.api import api, api_url, dashboard_url
-from cli.services.postgres import database_url, postgres
+from cli.services.postgres import postgres
 from cli.services.ray_head import ray_head
 from cli.services.streamlit_page import dashboard
 from cli.services.valkey import valkey
 from cli.services.worker import worker
 from cli.signin import fresh_link, sign_in, sign_in_link
 from cli.supervisor import Supervisor, stop_processes
+from cli.tables import bring_up_to_date
 
 WATCH_SECONDS = 0.5
 STARTING_MODEL = "tiny"
@@ -111,8 +111,7 @@ def _start(supervisor: Supervisor, home: Home, ports: Ports) -> None:
     supervisor.start(ray_head(home, ports))
     supervisor.wait_ready("postgres")
     supervisor.wait_ready("valkey")
-    upgrade(database_url(home))
-    say("  database         tables are up to date")
+    bring_up_to_date(home, say)
     supervisor.start(api(home, ports))
     supervisor.start(dashboard(home, ports))
     supervisor.wait_ready("api")

