@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from lagoon.homes import home_folder, session_cookie
-from lagoon.service_settings import WebUrl
+from lagoon.service_settings import BrokerUrl, WebUrl
 
 
 def _postgres_url(value: SecretStr) -> SecretStr:
@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     cookie follows from it, so the dashboard must be given the same one."""
     database_url: Annotated[SecretStr, AfterValidator(_postgres_url)]
     """Postgres, as postgresql+psycopg://user:password@host/database."""
-    broker_url: SecretStr
+    broker_url: BrokerUrl
     """Redis or Valkey, as redis://host:port/0."""
     api_url: WebUrl = "http://127.0.0.1:8000"
     """Where drivers and the CLI reach this API."""

@@ -37,6 +37,9 @@ def test_settings_are_printed_with_secrets_masked(tmp_path: Path) -> None:
     [
         {"database_url": "sqlite:///file.db"},
         {"database_url": "not a url"},
+        {"broker_url": "nonsense"},
+        {"broker_url": "redis://"},
+        {"broker_url": "http://broker:6379/0"},
         {"api_url": "ftp://api"},
         {"dashboard_url": "dashboard"},
         {"database_pool_size": 0},
