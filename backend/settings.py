@@ -25,6 +25,22 @@ def _postgres_url(value: SecretStr) -> SecretStr:
     return SecretStr(url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False))
 
 
+MIN_PASSWORD, MAX_PASSWORD = 8, 1000
+"""Characters of a password that somebody chooses."""
+
+
+def _admin_password(value: SecretStr | None) -> SecretStr | None:
+    """The password, or None where nothing but blanks is set: a random one is made then."""
+    if value is None or not value.get_secret_value().strip():
+        return None
+    if not MIN_PASSWORD <= len(value) <= MAX_PASSWORD:
+        raise ValueError(
+            f"must have {MIN_PASSWORD} to {MAX_PASSWORD} characters; leave it empty for a random "
+            "one, written to a file"
+        )
+    return value
+
+
 class Settings(BaseSettings):
     """What the API needs to know of its surroundings."""
 
@@ -47,8 +63,8 @@ class Settings(BaseSettings):
     """Where browsers reach the dashboard: the only place a sign-in link may lead to."""
     service_token_file: Path | None = None
     """File with the workers' credential; made on first start. Default: under the home folder."""
-    admin_password: SecretStr | None = None
-    """Password of the first account; random, and written to a file, when empty."""
+    admin_password: Annotated[SecretStr | None, AfterValidator(_admin_password)] = None
+    """Password of the first account; random, and written to a file, when empty or blank."""
     presets_dir: Path = Path("presets")
     """Folder of the run configurations offered on the launch page."""
     database_pool_size: int = Field(10, ge=1, le=1000)
