@@ -16,7 +16,7 @@ from cli.down import status as find_status
 from cli.home import find_home
 from cli.options import HomeOption, JsonOption
 from cli.output import Refusal, say, say_json, table, warn
-from cli.runfile import new_output, read_config, refuse_used
+from cli.runfile import new_output, prepare_output, read_config
 from lagoon.config import RunConfig
 from lagoon.problems import field_problems
 
@@ -89,7 +89,7 @@ def train(
         ]
         raise Refusal("\n".join([f"{file} is not a valid run:", *problems])) from None
     folder = output or new_output(file, datetime.now())
-    refuse_used(folder)
+    prepare_output(folder)
     say(f"Events and weights go to {folder}.")
     from workers import driver  # noqa: PLC0415  it loads Ray and torch, which nothing else needs
 
