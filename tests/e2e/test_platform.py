@@ -163,5 +163,5 @@ def test_ctrl_c_ends_an_active_run_as_stopped_and_leaves_no_process(
         with again.api:
             run = again.run(run_id)
     assert run["status"] == "stopped"
-    assert run["reason"] == "Lagoon was shut down. The driver received SIGTERM."
+    assert run["reason"] == "The driver received SIGTERM."
     assert [item["is_final"] for item in run["checkpoints"]] == [True]
