@@ -27,10 +27,10 @@ QUICK = {
 NOTES = """Greedy success on held-out tasks before and after training. The control is the same run
 with the rewards of each step dealt out at random before learning from them. One run at a time,
 started with `lagoon train`, with short tests of other code beside some of them. Seconds are those
-from the driver's first event, when Ray is up, to its last. The weights that all runs start from are those of `lagoon models build tiny`, whose second,
-short stage of teaching lowers the level on purpose (decision 10): a part of each gain is the
-recovery of what the model had learned before. Kept in `docs/results/data/demo.jsonl`; a rerun
-measures only what is missing."""
+from the driver's first event, when Ray is up, to its last. The weights that all runs start from
+are those of `lagoon models build tiny`, whose second, short stage of teaching lowers the level on
+purpose (decision 10): a part of each gain is the recovery of what the model had learned before.
+Kept in `docs/results/data/demo.jsonl`; a rerun measures only what is missing."""
 NOTES_QUICK = "A step or two of each run, 32 held-out tasks, no control: nothing is judged."
 
 
