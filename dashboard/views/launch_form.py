@@ -83,6 +83,7 @@ def _choices(draft: Draft, catalogue: records.Catalogue) -> dict[str, str]:
     if st.session_state.pop("_typed", None) == draft.version:
         draft.version += 1
     chosen = {}
+    errors = draft.errors_by_path()
     left, right = st.columns(2, gap="medium")
     for column, part, options in (
         (left, "method", catalogue["methods"]),
@@ -103,6 +104,7 @@ def _choices(draft: Draft, catalogue: records.Catalogue) -> dict[str, str]:
             )
             if missing[picked]:
                 st.html(markup.notice(f"{titles[picked]} may fail.", str(missing[picked]), "warn"))
+            forms.show_problems(errors.get(f"{part}.name", ()))
         if picked != now:
             draft.config = {**draft.config, part: {"name": picked}}
         chosen[part] = picked
