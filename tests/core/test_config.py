@@ -135,6 +135,18 @@ def test_settings_with_an_effect_are_accepted_and_resolve_to_themselves(sections
     assert RunConfig.model_validate(config.model_dump()) == config
 
 
+@pytest.mark.parametrize(
+    ("section", "name"), [("trainer", "gpus"), ("resources", "gpus_per_generator")]
+)
+def test_gpus_are_whole_or_a_share_of_one(section: str, name: str) -> None:
+    (problem,) = problems(minimal({"name": "grpo"}, **{section: {name: 1.5}}))
+    assert problem.fields == (f"{section}.{name}",)
+    assert problem.message.startswith("1.5 GPUs cannot be reserved: give a whole number")
+    for fits in (0, 0.25, 1, 2):
+        config = grpo_config(**{section: {name: fits}})
+        assert RunConfig.model_validate(config.model_dump()) == config
+
+
 def test_more_gpus_than_exist_are_refused_naming_the_two_fields() -> None:
     config = grpo_config(resources={"gpus_per_generator": 2}, rollout={"num_generators": 3})
     (clash,) = capacity_clashes(config, Capacity(cpus=64, gpus=4))
