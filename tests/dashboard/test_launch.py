@@ -125,6 +125,15 @@ def test_cloning_starts_from_the_runs_configuration() -> None:
     assert "population: 30" in sent_yaml(tested)
 
 
+def test_another_family_of_methods_brings_its_own_temperature() -> None:
+    tested = open_page(FakeApi(), "launch", clone="r7k2m9qd")
+    assert "temperature: 1.0" in sent_yaml(tested)
+    choose(tested, "Method", "es")
+    assert "temperature: null" in sent_yaml(tested)
+    click(tested, "Check")
+    assert "This configuration can run." in text(tested)
+
+
 def test_cloning_what_is_not_there_says_so() -> None:
     tested = open_page(FakeApi(), "launch", clone="nope")
     assert not tested.exception
