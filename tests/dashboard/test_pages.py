@@ -185,6 +185,13 @@ def test_stale_tokens_are_summed_up_in_a_sentence() -> None:
     assert "Trained tokens lag by" in shown
 
 
+def test_the_staleness_tab_draws_every_histogram_of_the_account() -> None:
+    tested = run_page("running", "staleness")
+    drawn = "".join(map(str, tested.get("plotly_chart")))
+    for name in ("total", "generation", "waiting", "worst", "span"):
+        assert f"bars_{name}" in drawn
+
+
 def test_the_ledger_balances() -> None:
     shown = text(run_page("running", "pool"))
     assert "balances" in shown
