@@ -39,7 +39,8 @@ test: install dev
 	@$(MAKE) reasoning-gym || echo 'The tests of reasoning-gym are skipped: it could not be installed, see above.'
 	$(BIN)/python -m pytest -rs $(ARGS)
 
-bench: install
+# Of the benchmarks, instruct alone plays reasoning-gym, whose requirements include matplotlib.
+bench: install $(if $(filter instruct,$(NAME)),reasoning-gym)
 	$(BIN)/python -m benchmarks.$(or $(NAME),$(error which one? make bench NAME=quickstart)) $(ARGS)
 
 dev: $(DEV_STAMP)

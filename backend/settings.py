@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from lagoon.homes import home_folder, session_cookie
-from lagoon.service_settings import WebUrl
+from lagoon.service_settings import BrokerUrl, WebUrl
 
 
 def _postgres_url(value: SecretStr) -> SecretStr:
@@ -23,6 +23,22 @@ def _postgres_url(value: SecretStr) -> SecretStr:
     if url.get_backend_name() != "postgresql":
         raise ValueError("the database must be Postgres: postgresql+psycopg://…")
     return SecretStr(url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False))
+
+
+MIN_PASSWORD, MAX_PASSWORD = 8, 1000
+"""Characters of a password that somebody chooses."""
+
+
+def _admin_password(value: SecretStr | None) -> SecretStr | None:
+    """The password, or None where nothing but blanks is set: a random one is made then."""
+    if value is None or not value.get_secret_value().strip():
+        return None
+    if not MIN_PASSWORD <= len(value) <= MAX_PASSWORD:
+        raise ValueError(
+            f"must have {MIN_PASSWORD} to {MAX_PASSWORD} characters; leave it empty for a random "
+            "one, written to a file"
+        )
+    return value
 
 
 class Settings(BaseSettings):
@@ -37,7 +53,7 @@ class Settings(BaseSettings):
     cookie follows from it, so the dashboard must be given the same one."""
     database_url: Annotated[SecretStr, AfterValidator(_postgres_url)]
     """Postgres, as postgresql+psycopg://user:password@host/database."""
-    broker_url: SecretStr
+    broker_url: BrokerUrl
     """Redis or Valkey, as redis://host:port/0."""
     api_url: WebUrl = "http://127.0.0.1:8000"
     """Where drivers and the CLI reach this API."""
@@ -47,8 +63,8 @@ class Settings(BaseSettings):
     """Where browsers reach the dashboard: the only place a sign-in link may lead to."""
     service_token_file: Path | None = None
     """File with the workers' credential; made on first start. Default: under the home folder."""
-    admin_password: SecretStr | None = None
-    """Password of the first account; random, and written to a file, when empty."""
+    admin_password: Annotated[SecretStr | None, AfterValidator(_admin_password)] = None
+    """Password of the first account; random, and written to a file, when empty or blank."""
     presets_dir: Path = Path("presets")
     """Folder of the run configurations offered on the launch page."""
     database_pool_size: int = Field(10, ge=1, le=1000)

@@ -1,4 +1,4 @@
-"""HTTP to the API, with the credentials of the home folder."""
+"""HTTP to the API, with the credentials of the home folder or of the environment."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ class Credentials:
 
 
 def load_credentials(home: Home) -> Credentials | None:
-    """Those of ``LAGOON_API_URL`` and ``LAGOON_API_KEY``, else the home folder's; None without."""
-    url, token = os.environ.get("LAGOON_API_URL"), os.environ.get("LAGOON_API_KEY")
-    if url and token:
-        return Credentials(url.rstrip("/"), os.environ.get("LAGOON_DASHBOARD_URL", ""), token)
+    """Those that the home folder's own ``lagoon up`` left there; None without."""
     try:
         return Credentials(**json.loads((home.credentials / "cli.json").read_text()))
     except (OSError, ValueError, TypeError):
@@ -111,14 +108,25 @@ def credentials_of(home: Home) -> Credentials:
     if credentials is None:
         raise Refusal(
             f"No Lagoon was started with the home folder {home.root}. Start it with: lagoon up, or "
-            "name another with --home DIR, or set LAGOON_API_URL and LAGOON_API_KEY."
+            "name another with --home DIR, or leave --home out and set LAGOON_API_URL and "
+            "LAGOON_API_KEY."
         )
     return credentials
 
 
+def _from_environment() -> Credentials | None:
+    """Those of ``LAGOON_API_URL`` and ``LAGOON_API_KEY``; None unless both are set."""
+    url, token = os.environ.get("LAGOON_API_URL"), os.environ.get("LAGOON_API_KEY")
+    if not url or not token:
+        return None
+    return Credentials(url.rstrip("/"), os.environ.get("LAGOON_DASHBOARD_URL", ""), token)
+
+
 def connect(home: Home, transport: httpx.BaseTransport | None = None) -> Api:
-    """The API of a home folder, signed in. Raises ``Refusal`` where Lagoon was never up."""
-    credentials = credentials_of(home)
+    """The API that a command is for, signed in: the home folder's, unless nobody named that folder
+    and the environment names an API. Raises ``Refusal`` where Lagoon was never up.
+    """
+    credentials = (_from_environment() if home.is_implied else None) or credentials_of(home)
     return Api(credentials.api_url, credentials.token, transport)
 
 

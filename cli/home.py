@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.output import Refusal
@@ -18,6 +18,9 @@ class Home:
     """A home folder by its absolute path. Two of them share nothing."""
 
     root: Path
+    is_implied: bool = field(default=False, compare=False)
+    """True when nobody named it with --home: then LAGOON_API_URL and LAGOON_API_KEY may lead to
+    another platform."""
 
     @property
     def key(self) -> str:
@@ -104,7 +107,8 @@ class HomeLock:
 
 def find_home(option: Path | None) -> Home:
     """The home folder of ``--home``, else of LAGOON_HOME, else ``~/.lagoon``."""
-    return Home(home_folder(option or os.environ.get("LAGOON_HOME")))
+    root = home_folder(option or os.environ.get("LAGOON_HOME"))
+    return Home(root, is_implied=option is None)
 
 
 def write_private(path: Path, text: str) -> None:

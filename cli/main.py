@@ -17,7 +17,7 @@ from cli.down import status as find_status
 from cli.home import find_home
 from cli.options import HomeOption, JsonOption
 from cli.output import Refusal, say, say_json, table, warn
-from cli.runfile import new_output, read_config, refuse_used
+from cli.runfile import new_output, prepare_output, read_config
 from cli.services.ray_head import use_ray
 from lagoon.config import RunConfig
 from lagoon.problems import field_problems
@@ -91,7 +91,7 @@ def train(
         ]
         raise Refusal("\n".join([f"{file} is not a valid run:", *problems])) from None
     folder = output or new_output(file, datetime.now())
-    refuse_used(folder)
+    prepare_output(folder)
     say(f"Events and weights go to {folder}.")
     found = find_home(home)
     say(use_ray(found, os.environ))

@@ -8,7 +8,10 @@ import typer
 HomeOption = Annotated[
     Path | None,
     typer.Option(
-        "--home", help="Home folder; else LAGOON_HOME, else ~/.lagoon.", show_default=False
+        "--home",
+        help="Home folder; else LAGOON_HOME, else ~/.lagoon. With it, LAGOON_API_URL and "
+        "LAGOON_API_KEY are not used.",
+        show_default=False,
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -78,14 +78,20 @@ def choose_ports(
     dashboard: int | None,
     is_free: Callable[[int], bool],
     claim: Callable[[int], bool],
+    is_claimed: Callable[[int], bool],
 ) -> tuple[int, Ports]:
     """The first block that is wholly free and can be claimed, and its ports.
 
     ``api`` and ``dashboard`` replace the block's own. Raises ``Refusal`` when one of them is
-    taken or not open to this user, or when no block is free.
+    taken, not open to this user, or in a block that another Lagoon has claimed (``is_claimed``),
+    and when no block is free.
     """
     for option, port in (("--api-port", api), ("--dashboard-port", dashboard)):
-        trouble = _trouble_with(port, is_free) if port is not None else None
+        if port is None:
+            continue
+        trouble = _trouble_with(port, is_free)
+        if trouble is None and _is_anothers(port, is_claimed):
+            trouble = "belongs to another Lagoon that is up on this machine"
         if trouble is not None:
             raise Refusal(
                 f"Port {port} {trouble}. Nothing was started. Choose another with {option} N, or "
@@ -112,6 +118,13 @@ def _trouble_with(port: int, is_free: Callable[[int], bool]) -> str | None:
         return None if is_free(port) else "is taken by another program"
     except PermissionError:
         return "is not open to this user; ports below 1024 are usually the system's"
+
+
+def _is_anothers(port: int, is_claimed: Callable[[int], bool]) -> bool:
+    """True for a port that another Lagoon may use at any time: Ray's workers come and go."""
+    block = (port - FIRST_PORT) // BLOCK_SIZE
+    is_in_use = 0 <= block < NUM_BLOCKS and port in ports_of_block(block).all()
+    return is_in_use and is_claimed(block)
 
 
 def is_port_free(port: int) -> bool:
@@ -145,10 +158,24 @@ class BlockClaims:
         for file in self._held:
             file.close()
 
+    def is_claimed(self, block: int) -> bool:
+        """True when a Lagoon holds the block now; False also where that cannot be seen."""
+        try:
+            file = self._path(block).open("a")
+        except OSError:
+            return False
+        with file:
+            try:
+                # Shared, so that two who only look do not take each other for a holder.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+        return False
+
     def claim(self, block: int) -> bool:
         """True when the block is now ours."""
         try:
-            file = (self._folder / f"lagoon-{os.getuid()}-ports-{block}.lock").open("a")
+            file = self._path(block).open("a")
         except OSError:  # somebody else's file of that name
             return False
         try:
@@ -158,6 +185,9 @@ class BlockClaims:
             return False
         self._held.append(file)
         return True
+
+    def _path(self, block: int) -> Path:
+        return self._folder / f"lagoon-{os.getuid()}-ports-{block}.lock"
 
 
 def remember(home: Home, block: int, ports: Ports) -> None:

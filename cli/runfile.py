@@ -1,5 +1,6 @@
 """A run's configuration in a file, YAML, of which JSON is a part; and where its output goes."""
 
+import tempfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,23 @@ def read_config(path: Path) -> dict[str, Any]:
     return content
 
 
-def refuse_used(output: Path) -> None:
-    """Raise ``Refusal`` when ``output`` holds a run: a second one would be mixed into it."""
-    if (output / "events.jsonl").exists():
+def prepare_output(output: Path) -> None:
+    """Make the folder for a run.
+
+    Raises ``Refusal`` when it cannot be written, and when it holds a run: a second one would be
+    mixed into it.
+    """
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output):
+            pass
+        is_used = (output / "events.jsonl").exists()
+    except OSError as error:
+        raise Refusal(
+            f"The output folder {output} cannot be written ({error.strerror}). Nothing was "
+            "started: choose another folder with --output DIR."
+        ) from None
+    if is_used:
         raise Refusal(
             f"{output} holds the events of another run. Nothing was changed: choose another "
             "folder with --output DIR."

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.client import Api, connect
-from cli.export import exported
+from cli.export import MAX_POINTS, exported
 from cli.home import find_home
 from cli.options import HomeOption, JsonOption, LimitOption, RunArgument
 from cli.output import Refusal, say, say_json, table
@@ -142,10 +142,16 @@ def export(
     context: typer.Context,
     run_id: RunArgument,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Else printed.")] = None,
-    max_points: Annotated[int, typer.Option(min=10, help="Points per metric.")] = 10_000,
+    max_points: Annotated[
+        int, typer.Option(min=10, max=MAX_POINTS, help="Of a metric; one with more is thinned.")
+    ] = MAX_POINTS,
     home: HomeOption = None,
 ) -> None:
-    """Everything about a run as one JSON document: config, metrics, events, trajectories."""
+    """A run as one JSON document: config, metrics, histograms, events, log, trajectories.
+
+    All of each, but for metrics with more than --max-points points, which are thinned, and events
+    before the newest 1000. What is not whole is named under "truncated".
+    """
     with connect(find_home(home), context.obj) as api:
         document = exported(api, run_id, max_points)
     if output is None:

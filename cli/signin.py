@@ -60,7 +60,7 @@ def _new_key(home: Home, api_url: str, transport: httpx.BaseTransport | None) ->
         raise Refusal(
             f"The command cannot sign in: {path} is gone. Put the admin's password back into it; "
             "or, where a command is still signed in, make a key with: lagoon keys create NAME, and "
-            "set LAGOON_API_URL and LAGOON_API_KEY here."
+            "set LAGOON_API_URL and LAGOON_API_KEY for commands without --home."
         ) from None
     with Api(api_url, transport=transport) as api:
         session = api.post("/session", {"username": ADMIN, "password": password})

@@ -28,7 +28,7 @@ from cli.home import Home, HomeLock
 from cli.models import ensure_built
 from cli.output import Refusal, say, tell, warn
 from cli.ports import BlockClaims, Ports, candidates, choose_ports, is_port_free, remember
-from cli.processes import load_stack, marked
+from cli.processes import STACK, load_stack, marked
 from cli.services.api import api, api_url, dashboard_url
 from cli.services.postgres import postgres
 from cli.services.ray_head import ray_head
@@ -41,6 +41,8 @@ from cli.tables import bring_up_to_date
 
 WATCH_SECONDS = 0.5
 STARTING_MODEL = "tiny"
+HONOURED = frozenset({"LAGOON_HOME", STACK})
+"""The variables of our own that a start goes by, and the mark that it gives its processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,12 @@ def up(home: Home, wishes: Wishes) -> None:
             dashboard=wishes.dashboard_port,
             is_free=is_port_free,
             claim=claims.claim,
+            is_claimed=claims.is_claimed,
         )
         remember(home, block, ports)
         home.create_short()
         say(f"Lagoon {importlib.metadata.version('lagoon')}, home folder {home.root}")
-        _say_ignored(os.environ)
+        say_ignored(os.environ)
         with _interruptible():
             _run(home, ports, wishes.demo)
         tell("Stopped. Nothing is left running; the data is kept.")
@@ -149,10 +152,15 @@ def _make_demo(home: Home, client: Api) -> None:
         warn(f"The demo could not be made; the next start tries again. {refusal}")
 
 
-def _say_ignored(environment: Mapping[str, str]) -> None:
+def say_ignored(environment: Mapping[str, str]) -> None:
+    """Name the variables that are set and have no effect here; never their values, bar Ray's."""
     address = environment.get("RAY_ADDRESS")
     if address:
         say(f"RAY_ADDRESS={address} is ignored: lagoon up starts a Ray of its own on this machine.")
+    names = sorted(name for name in environment if name.startswith("LAGOON_") and environment[name])
+    ignored = [name for name in names if name not in HONOURED]
+    if ignored:
+        say(f"Set but ignored: {', '.join(ignored)}. lagoon up makes its own settings for these.")
 
 
 def _say_already_up(home: Home) -> None:

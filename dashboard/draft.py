@@ -33,6 +33,13 @@ class Draft:
         self.version += 1
         self.errors, self.checked = (), None
 
+    def forget_temperature(self) -> None:
+        """Leave the sampling temperature to the method: each family has a default of its own."""
+        rollout = self.config.get("rollout")
+        if isinstance(rollout, dict):
+            kept = {key: value for key, value in rollout.items() if key != "temperature"}
+            self.config = {**self.config, "rollout": kept}
+
     def idempotency_key(self, experiment_id: str | None) -> str:
         """The same for the same content of the same draft, so that a double click is one run."""
         content = json.dumps([self.name, experiment_id, self.config], sort_keys=True)

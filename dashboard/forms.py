@@ -55,8 +55,13 @@ def _draw_with_errors(
     mark = "bad" if problems else "fine"
     with st.container(key=f"field_{mark}_{key}_{item.path.replace('.', '_')}", width=FIELD_WIDTH):
         _draw_field(item, drawn, f"{key}.{item.path}", known)
-        for problem in (*problems, *_own(drawn, item)):
-            st.html(f'<div class="lg-field-error">{escape(problem)}</div>')
+        show_problems((*problems, *_own(drawn, item)))
+
+
+def show_problems(problems: Sequence[str]) -> None:
+    """What is wrong with the field that was drawn last."""
+    for problem in problems:
+        st.html(f'<div class="lg-field-error">{escape(problem)}</div>')
 
 
 def _own(drawn: Drawn, item: FormField) -> tuple[str, ...]:

@@ -30,7 +30,8 @@ class Capacity:
 def clashes(config: RunConfig) -> list[Clash]:
     """Everything in ``config`` that contradicts something else in it."""
     method = config.method
-    found = [*method.clashes(config), *_lengths(config), *_checkpoints(config)]
+    found = [*method.clashes(config), *config.environment.clashes()]
+    found += [*_lengths(config), *_checkpoints(config)]
     if method.family == "evolution":
         found += _evolution(config)
     else:
@@ -52,22 +53,24 @@ def capacity_clashes(config: RunConfig, capacity: Capacity) -> list[Clash]:
 def _over(
     kind: str, config: RunConfig, each: float, for_trainer: float, available: float
 ) -> Clash | None:
-    """Too much of one kind of resource: the trainer's doing, unless the generators' alone is."""
+    """Too much of one kind of resource: the trainer's doing, unless the generators' alone is.
+
+    Generators and trainer share what there is, so the trainer's clash names theirs as well.
+    """
     num_generators = config.rollout.num_generators
     for_generators = num_generators * each
     needed = for_generators + for_trainer
     if needed <= available:
         return None
-    asked = [f"{_counted(num_generators, 'generator')} with {each:g}"] if each else []
+    asked = f"{_counted(num_generators, 'generator')} with {each:g}"
     if num_generators > 1:
-        asked = [f"{part} each" for part in asked]
+        asked += " each"
     if for_trainer:
-        asked.append(f"a trainer with {for_trainer:g}")
-    too_many = ("rollout.num_generators", f"resources.{kind.lower()}s_per_generator")
+        asked += f", a trainer with {for_trainer:g}"
+    blamed = "rollout.num_generators" if for_generators > available else f"trainer.{kind.lower()}s"
     return Clash(
-        too_many if for_generators > available else (f"trainer.{kind.lower()}s",),
-        f"the run needs {_counted(needed, kind)} ({', '.join(asked)}); "
-        f"the cluster has {available:g}",
+        (blamed, f"resources.{kind.lower()}s_per_generator"),
+        f"the run needs {_counted(needed, kind)} ({asked}); the cluster has {available:g}",
     )
 
 

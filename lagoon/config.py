@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from lagoon.clashes import clashes
 from lagoon.environments import AnyEnvironment
 from lagoon.methods import METHODS, AnyMethod
 from lagoon.section import Section
+
+
+def _divisible(gpus: float) -> float:
+    """Ray shares one GPU between processes, but gives several to a process only whole."""
+    if gpus > 1 and not gpus.is_integer():
+        raise PydanticCustomError(
+            "gpu_share",
+            "{gpus} GPUs cannot be reserved: give a whole number, or a fraction below 1 to share "
+            "one GPU",
+            {"gpus": f"{gpus:g}"},
+        )
+    return gpus
+
+
+Gpus = Annotated[float, AfterValidator(_divisible)]
+"""GPUs of one process: a whole number, or a share of one."""
 
 
 class ModelConfig(Section):
@@ -61,8 +77,8 @@ class TrainerConfig(Section):
     """Padded tokens per forward pass."""
     cpus: float = Field(1, ge=0)
     """CPU cores of the trainer process."""
-    gpus: float = Field(0, ge=0)
-    """GPUs of the trainer process."""
+    gpus: Gpus = Field(0, ge=0)
+    """GPUs of the trainer process: a whole number, or a share of one below 1."""
 
 
 class EvaluationConfig(Section):
@@ -88,8 +104,8 @@ class ResourcesConfig(Section):
 
     cpus_per_generator: float = Field(1, ge=0)
     """CPU cores of each generator."""
-    gpus_per_generator: float = Field(0, ge=0)
-    """GPUs of each generator."""
+    gpus_per_generator: Gpus = Field(0, ge=0)
+    """GPUs of each generator: a whole number, or a share of one below 1."""
 
 
 class CheckpointConfig(Section):

@@ -100,6 +100,12 @@ WORST_HISTOGRAM = Metric(
     "Trajectories by the staleness of their oldest token.",
     "histogram",
 )
+SPAN_HISTOGRAM = Metric(
+    "staleness/span_trajectories",
+    "policy versions",
+    "Trajectories by the number of policy versions that sampled them.",
+    "histogram",
+)
 
 POOL_GENERATING = Metric("pool/generating", "prompts", "Prompts being rolled out.")
 POOL_READY = Metric("pool/ready", "prompts", "Finished groups waiting to be trained on.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -32,24 +31,37 @@ def field_problems(error: ValidationError, model: type[BaseModel]) -> list[Field
             ]
             continue
         path, owner = _resolve(item["loc"], model)
-        message, hint = item["msg"], None
         if item["type"] == "extra_forbidden" and owner is not None:
-            near = difflib.get_close_matches(path[-1], list(owner.model_fields), n=1, cutoff=0.5)
-            hint = ".".join([*path[:-1], near[0]]) if near else None
-            message = f"unknown key {path[-1]!r}"
-            message += (
-                f"; did you mean {near[0]!r}?"
-                if near
-                else (f"; known keys: {', '.join(owner.model_fields)}")
-            )
-        if item["type"] == "union_tag_invalid":
-            known = re.findall(r"'([^']+)'", item["ctx"]["expected_tags"])
-            near = difflib.get_close_matches(str(item["ctx"]["tag"]), known, n=1, cutoff=0.5)
-            path, hint = [*path, "name"], near[0] if near else None
-            message = f"no {path[-2]} is called {item['ctx']['tag']!r}"
-            message += f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
-        problems.append(FieldProblem((".".join(path),), message, hint))
+            problems.append(_unknown_key(path, list(owner.model_fields)))
+        elif item["type"] == "union_tag_invalid" and owner is not None:
+            problems.append(_unknown_name(path, str(item["ctx"]["tag"]), _names(path, owner)))
+        elif item["type"] == "union_tag_not_found" and owner is not None:
+            known = ", ".join(_names(path, owner))
+            message = f"name is missing: it says which {path[-1]}; known: {known}"
+            problems.append(FieldProblem((f"{'.'.join(path)}.name",), message))
+        else:
+            problems.append(FieldProblem((".".join(path),), item["msg"]))
     return problems
+
+
+def _unknown_key(path: list[str], known: list[str]) -> FieldProblem:
+    near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
+    hint = ".".join([*path[:-1], near[0]]) if near else None
+    advice = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+    return FieldProblem((".".join(path),), f"unknown key {path[-1]!r}; {advice}", hint)
+
+
+def _unknown_name(path: list[str], name: str, known: list[str]) -> FieldProblem:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    advice = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    message = f"no {path[-1]} is called {name!r}; {advice}"
+    return FieldProblem((f"{'.'.join(path)}.name",), message, near[0] if near else None)
+
+
+def _names(path: list[str], owner: type[BaseModel]) -> list[str]:
+    """The names that the section at ``path``, a field of ``owner``, may have."""
+    choices = _models(owner.model_fields[path[-1]].annotation)
+    return [str(_tag(choice)) for choice in choices]
 
 
 def _resolve(

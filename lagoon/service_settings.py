@@ -3,7 +3,7 @@
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, SecretStr, ValidationError
 
 
 def web_url(value: str) -> str:
@@ -16,6 +16,18 @@ def web_url(value: str) -> str:
 
 WebUrl = Annotated[str, AfterValidator(web_url)]
 """A setting that holds a web address."""
+
+
+def broker_url(value: SecretStr) -> SecretStr:
+    """The address as it is. Raises ``ValueError`` when it is not one of Redis or Valkey."""
+    parts = urlsplit(value.get_secret_value())
+    if parts.scheme not in ("redis", "rediss") or not parts.netloc:
+        raise ValueError("must be a redis:// URL")
+    return value
+
+
+BrokerUrl = Annotated[SecretStr, AfterValidator(broker_url)]
+"""A setting that holds the address of the queue of tasks, with its password."""
 
 
 def wrong_settings(service: str, error: ValidationError) -> str:

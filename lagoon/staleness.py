@@ -5,8 +5,10 @@ at c, trained on at v::
 
     generation = c - b        waiting = v - c        total = v - b = generation + waiting
     worst[i] = v - min_t b
+    span[i] = number of distinct b in the trajectory
 
-Histograms hold exact integer counts: one per trained token, one per trajectory for ``worst``.
+Histograms hold exact integer counts: one per trained token, one per trajectory for ``worst`` and
+``span``. A span of 1 is a trajectory that no publish fell into.
 Tokens whose version is unknown are counted as missing, never as zero.
 """
 
@@ -25,6 +27,7 @@ class StalenessAccount:
     waiting: dict[int, int]
     total: dict[int, int]
     worst: dict[int, int]
+    span: dict[int, int]
     missing_tokens: int
     """Trained tokens without a known version."""
 
@@ -54,6 +57,7 @@ def staleness_account(trajectories: Iterable[Trajectory], trained_version: int) 
     waiting: Counter[int] = Counter()
     total: Counter[int] = Counter()
     worst: Counter[int] = Counter()
+    span: Counter[int] = Counter()
     missing = 0
     for trajectory in trajectories:
         sampled = [
@@ -70,11 +74,13 @@ def staleness_account(trajectories: Iterable[Trajectory], trained_version: int) 
         if known:
             waiting[trained_version - completed] += len(known)
             worst[trained_version - min(known)] += 1
+            span[len(set(known))] += 1
     return StalenessAccount(
         dict(sorted(generation.items())),
         dict(sorted(waiting.items())),
         dict(sorted(total.items())),
         dict(sorted(worst.items())),
+        dict(sorted(span.items())),
         missing,
     )
 

@@ -140,3 +140,11 @@ def test_every_metric_of_the_core_has_a_producer():
         if isinstance(node, ast.Attribute | ast.Name)
     }
     assert names - used == set()
+
+
+def test_environments_have_the_same_names_in_the_core_and_in_the_workers() -> None:
+    core, behavior = (
+        {file.stem for file in (ROOT / package / "environments").glob("*.py")}
+        for package in ("lagoon", "workers")
+    )
+    assert core == behavior

@@ -49,3 +49,18 @@ def test_what_is_missing_is_named_where_nobody_may_install_it(tmp_path):
 @pytest.mark.parametrize("path", sorted((ROOT / ".ci").iterdir()), ids=lambda path: path.name)
 def test_every_script_parses(path):
     subprocess.run([BASH, "-n", str(path)], check=True)
+
+
+@pytest.mark.parametrize(("name", "is_needed"), [("instruct", True), ("quickstart", False)])
+def test_a_benchmark_gets_reasoning_gym_if_it_plays_it(name, is_needed):
+    """What ``make`` would do in a fresh clone: -n prints it, -B takes nothing for done."""
+    told = subprocess.run(
+        ["make", "-nB", "bench", f"NAME={name}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert f"-m benchmarks.{name}" in told.stdout
+    assert ("requirements/reasoning-gym.txt" in told.stdout) is is_needed

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,23 @@ def test_secrets_are_files_that_exist_in_name_where_they_are_read():
         assert mounted <= set(COMPOSE["secrets"]), name
         text = words(service) + str(service.get("healthcheck", ""))
         assert set(re.findall(r"/run/secrets/([a-z-]+)", text)) <= mounted, name
+
+
+@pytest.mark.parametrize(
+    ("written", "password"),
+    [("correct horse", "correct horse"), ("correct horse\n", "correct horse"), ("", None)],
+)
+def test_the_api_takes_the_admins_password_from_its_file(tmp_path, monkeypatch, written, password):
+    for name in SERVICES["api"]["secrets"]:
+        (tmp_path / name).write_text(written if name == "admin-password" else "secret")
+    script, _, _ = SERVICES["api"]["command"][2].replace("$$", "$").partition("exec ")
+    script = script.replace("/run/secrets", str(tmp_path))
+    said = subprocess.run(["sh", "-c", f"{script} env -0"], capture_output=True, text=True).stdout
+    for pair in said.split("\0"):
+        if pair.startswith("LAGOON_"):
+            monkeypatch.setenv(*pair.split("=", 1))
+    chosen = ApiSettings().admin_password
+    assert (chosen and chosen.get_secret_value()) == password
 
 
 def test_the_api_and_the_dashboard_derive_the_cookies_name_from_one_home_folder():

@@ -69,6 +69,7 @@ class Reporter:
             (m.WAITING_HISTOGRAM, account.waiting),
             (m.TOTAL_HISTOGRAM, account.total),
             (m.WORST_HISTOGRAM, account.worst),
+            (m.SPAN_HISTOGRAM, account.span),
         ):
             self.histogram(step, metric, counts)
         return [

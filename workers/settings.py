@@ -7,18 +7,11 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from lagoon.homes import home_folder
-from lagoon.service_settings import WebUrl
-
-
-def _broker_url(value: SecretStr) -> SecretStr:
-    parts = urlsplit(value.get_secret_value())
-    if parts.scheme not in ("redis", "rediss") or not parts.netloc:
-        raise ValueError("must be a redis:// URL")
-    return value
+from lagoon.service_settings import BrokerUrl, WebUrl
 
 
 class Settings(BaseSettings):
@@ -32,9 +25,7 @@ class Settings(BaseSettings):
     """Folder for attempts and models; shared by the nodes of a cluster."""
     api_url: WebUrl = "http://127.0.0.1:8000"
     """Where the API answers."""
-    broker_url: Annotated[SecretStr, AfterValidator(_broker_url)] = SecretStr(
-        "redis://127.0.0.1:6379/0"
-    )
+    broker_url: BrokerUrl = SecretStr("redis://127.0.0.1:6379/0")
     """Redis or Valkey, as redis://:password@host:port/0."""
     service_token_file: Path | None = None
     """File with the workers' credential. Default: credentials/service-token in the home folder."""

@@ -60,10 +60,27 @@ Caller = Annotated[Principal, Depends(authenticated)]
 """Anyone with a valid credential."""
 
 
-def person(principal: Caller) -> Principal:
+def not_a_driver(principal: Caller) -> Principal:
+    """The caller, unless it is a run's driver. Raises a 403 problem then."""
+    if principal.role == "attempt":
+        raise Forbidden(
+            "This credential belongs to a run's driver and reaches nothing but its own attempt. "
+            "Sign in, or send an API key."
+        )
+    return principal
+
+
+AccountHolder = Annotated[Principal, Depends(not_a_driver)]
+"""A person, or the workers: whoever has an account or stands for the platform."""
+
+
+def person(principal: AccountHolder) -> Principal:
     """The caller, when it is a person. Raises a 403 problem otherwise."""
     if principal.role not in ("admin", "member"):
-        raise Forbidden(f"A credential of role {principal.role!r} does not reach this.")
+        raise Forbidden(
+            "This credential belongs to the workers and does not reach this. Sign in, or send an "
+            "API key."
+        )
     return principal
 
 

@@ -9,10 +9,11 @@ from fastapi.responses import RedirectResponse
 
 from backend.accounts import repository
 from backend.accounts.access import (
+    AccountHolder,
     Admin,
-    Caller,
     Person,
     authenticated,
+    not_a_driver,
     origin_of,
     person,
 )
@@ -66,7 +67,7 @@ async def create_ticket(
 ) -> TicketOut:
     """A one-time sign-in ticket, for a password or, without a body, for a bearer token."""
     if body is None:
-        user_id = person(await authenticated(request, context, session, now)).id
+        user_id = person(not_a_driver(await authenticated(request, context, session, now))).id
     else:
         user_id = (await check(body)).id
     ticket = await repository.add_ticket(session, user_id, now)
@@ -96,7 +97,7 @@ async def use_ticket(
 
 
 @router.delete("/session", status_code=204)
-async def sign_out(principal: Caller, context: ContextOf, session: SessionOf) -> Response:
+async def sign_out(principal: AccountHolder, context: ContextOf, session: SessionOf) -> Response:
     """End the session that the request came with."""
     if principal.sign_in_id is not None:
         await repository.remove_sign_in(session, principal.sign_in_id)
@@ -108,7 +109,7 @@ async def sign_out(principal: Caller, context: ContextOf, session: SessionOf) ->
 
 
 @router.get("/me")
-async def read_me(principal: Caller) -> UserOut:
+async def read_me(principal: AccountHolder) -> UserOut:
     """Who the credential stands for."""
     return UserOut.model_validate(principal, from_attributes=True)
 

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from backend.models.account import Role
+from backend.settings import MAX_PASSWORD, MIN_PASSWORD
 from backend.text import Name
 
-Password = Annotated[SecretStr, Field(max_length=1000)]
-NewPassword = Annotated[SecretStr, Field(min_length=8, max_length=1000)]
+Password = Annotated[SecretStr, Field(max_length=MAX_PASSWORD)]
+NewPassword = Annotated[SecretStr, Field(min_length=MIN_PASSWORD, max_length=MAX_PASSWORD)]
 
 
 class _Body(BaseModel):

@@ -65,6 +65,7 @@ def conclude(
     reason = f"{reason} {verdict.reason}".strip()
     if verdict.outcome is RunStatus.STOPPED:
         by = run.stop_requested_by
-        # Nobody asked: a driver that ends as stopped all the same was told to by a signal.
-        reason = f"Stopped on request by {by}." if by else f"Lagoon was shut down. {reason}".strip()
+        # Where nobody asked here, only the driver knows: who sent it a signal is not known.
+        said = reason or "The driver stopped and did not say why; nobody had asked Lagoon for it."
+        reason = f"Stopped on request by {by}." if by else said
     move(session, run, attempt, verdict.outcome, reason, now, by="driver")

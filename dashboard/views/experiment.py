@@ -17,6 +17,7 @@ from lagoon.metrics import HELDOUT_SUCCESS, REWARD_MEAN, Metric
 from lagoon.status import RunStatus
 
 REFRESH_SECONDS = 4.0
+MAX_LISTED = 100
 MAX_OVERLAID = 12
 """Runs drawn over each other; more are told apart by nobody."""
 
@@ -31,7 +32,7 @@ def show(site: Site) -> None:
     experiment = site.api.experiment(experiment_id)
     runs = _runs(site.api, experiment_id)
     st.set_page_config(page_title=f"{experiment['title']} · Lagoon")
-    _head(site, experiment, runs)
+    _head(site, experiment)
     if not runs:
         st.html(markup.empty("No runs yet.", "Launch the first run of this experiment."))
         return
@@ -41,18 +42,18 @@ def show(site: Site) -> None:
     @st.fragment(run_every=REFRESH_SECONDS if is_live else None)
     def overlay() -> None:
         with trouble.reported(site.api):
-            _curves_and_rows(site, _runs(site.api, experiment_id), axis)
+            _curves_and_rows(site, _runs(site.api, experiment_id), axis, experiment["num_runs"])
 
     overlay()
 
 
 def _runs(api: Api, experiment_id: str) -> list[records.RunSummary]:
-    return api.runs(experiment_id=experiment_id, limit=100)
+    return api.runs(experiment_id=experiment_id, limit=MAX_LISTED)
 
 
-def _head(site: Site, experiment: records.Experiment, runs: Sequence[records.RunSummary]) -> None:
+def _head(site: Site, experiment: records.Experiment) -> None:
     with st.container(key="page_head", horizontal=True, vertical_alignment="center"):
-        about = f"{plural(len(runs), 'run')} · {experiment['owner']} · "
+        about = f"{plural(experiment['num_runs'], 'run')} · {experiment['owner']} · "
         about += short_time(experiment["created_at"], site.zone)
         st.html(
             f'<h1 class="lg-title">{escape(experiment["title"])}<small>{escape(about)}</small></h1>'
@@ -76,7 +77,9 @@ def _edit(site: Site, experiment: records.Experiment) -> None:
             st.rerun()
 
 
-def _curves_and_rows(site: Site, runs: Sequence[records.RunSummary], axis: Axis) -> None:
+def _curves_and_rows(
+    site: Site, runs: Sequence[records.RunSummary], axis: Axis, num_runs: int
+) -> None:
     oldest_first = sorted(runs, key=lambda run: run["created_at"])
     # Colours go by age, so that a new run does not repaint the others.
     colors = {run["id"]: palette.series_color(i) for i, run in enumerate(oldest_first)}
@@ -92,6 +95,8 @@ def _curves_and_rows(site: Site, runs: Sequence[records.RunSummary], axis: Axis)
     if len(drawn) > MAX_OVERLAID:
         st.caption(f"The newest {MAX_OVERLAID} of {len(drawn)} runs are drawn.")
     st.html(markup.heading("Runs"))
+    if num_runs > len(runs) >= MAX_LISTED:
+        st.caption(f"The newest {len(runs)} of {num_runs} are listed.")
     run_rows.show(site, runs, colors)
 
 

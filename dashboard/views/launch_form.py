@@ -83,6 +83,7 @@ def _choices(draft: Draft, catalogue: records.Catalogue) -> dict[str, str]:
     if st.session_state.pop("_typed", None) == draft.version:
         draft.version += 1
     chosen = {}
+    errors = draft.errors_by_path()
     left, right = st.columns(2, gap="medium")
     for column, part, options in (
         (left, "method", catalogue["methods"]),
@@ -103,8 +104,11 @@ def _choices(draft: Draft, catalogue: records.Catalogue) -> dict[str, str]:
             )
             if missing[picked]:
                 st.html(markup.notice(f"{titles[picked]} may fail.", str(missing[picked]), "warn"))
+            forms.show_problems(errors.get(f"{part}.name", ()))
         if picked != now:
             draft.config = {**draft.config, part: {"name": picked}}
+            if part == "method" and _family(picked, catalogue) != _family(now, catalogue):
+                draft.forget_temperature()
         chosen[part] = picked
     if "trainer" in _without(chosen["method"], catalogue):
         draft.config = {key: part for key, part in draft.config.items() if key != "trainer"}
@@ -112,8 +116,11 @@ def _choices(draft: Draft, catalogue: records.Catalogue) -> dict[str, str]:
 
 
 def _without(method: str, catalogue: records.Catalogue) -> set[str]:
-    family = next((m["family"] for m in catalogue["methods"] if m["name"] == method), "")
-    return set() if family == "policy_gradient" else {"trainer"}
+    return set() if _family(method, catalogue) == "policy_gradient" else {"trainer"}
+
+
+def _family(method: str | None, catalogue: records.Catalogue) -> str:
+    return next((m["family"] for m in catalogue["methods"] if m["name"] == method), "")
 
 
 def _form(draft: Draft, form: list[fields.FormSection], catalogue: records.Catalogue) -> bool:

@@ -124,9 +124,8 @@ def actions(site: Site, detail: records.RunDetail) -> None:
 @st.dialog("Stop this run?")
 def _confirm_stop(site: Site, detail: records.RunDetail) -> None:
     st.html(
-        f"<p><b>{escape(detail['name'])}</b> (<code>{escape(detail['id'])}</code>) has done "
-        f"{detail['step']} of {plural(detail['max_steps'], 'step')}. It saves its weights, then "
-        "ends. What it has reported stays; it cannot be continued.</p>"
+        f"<p><b>{escape(detail['name'])}</b> (<code>{escape(detail['id'])}</code>) "
+        f"{_what_a_stop_does(detail)}</p>"
     )
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Keep running"):
@@ -135,6 +134,21 @@ def _confirm_stop(site: Site, detail: records.RunDetail) -> None:
             with trouble.reported(site.api):
                 site.api.stop_run(detail["id"])
                 st.rerun()
+
+
+def _what_a_stop_does(detail: records.RunDetail) -> str:
+    """What becomes of the run when it is stopped in its status, after its name."""
+    if detail["status"] == RunStatus.QUEUED:
+        return "has not started. It leaves the queue; there is nothing to save."
+    if detail["status"] == RunStatus.STARTING:
+        return (
+            "is starting and has trained nothing yet. It ends without weights to save; it cannot "
+            "be continued."
+        )
+    return (
+        f"has done {detail['step']} of {plural(detail['max_steps'], 'step')}. It saves its "
+        "weights, then ends. What it has reported stays; it cannot be continued."
+    )
 
 
 def way_back(site: Site, detail: records.RunDetail) -> None:

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from lagoon.clashes import Clash
 from lagoon.section import Section
 
 
@@ -22,3 +23,7 @@ class EnvironmentConfig(Section):
     """Model turns after which an episode is cut."""
     max_tokens_per_turn: int = Field(64, ge=1, le=65536)
     """Sampled tokens after which a turn is cut."""
+
+    def clashes(self) -> list[Clash]:
+        """Parameters that no episode could succeed with."""
+        return []

@@ -1,11 +1,10 @@
 """Parameters of the calculator environment."""
 
-from __future__ import annotations
-
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from lagoon.clashes import Clash
 from lagoon.environments.base import EnvironmentConfig
 
 
@@ -35,11 +34,12 @@ class Calculator(EnvironmentConfig):
     max_tokens_per_turn: int = Field(12, ge=1, le=256)
     """Sampled tokens after which a turn is cut."""
 
-    @model_validator(mode="after")
-    def _is_solvable(self) -> Calculator:
-        if self.max_turns <= self.num_operations:
-            raise ValueError(
-                f"max_turns {self.max_turns} is too short for num_operations "
-                f"{self.num_operations}: a solution takes one turn more than operations"
-            )
-        return self
+    def clashes(self) -> list[Clash]:
+        """Fewer turns than a solution takes."""
+        if self.max_turns > self.num_operations:
+            return []
+        message = (
+            f"max_turns {self.max_turns} is too short for num_operations {self.num_operations}: "
+            "a solution takes one turn more than operations"
+        )
+        return [Clash(("environment.max_turns", "environment.num_operations"), message)]

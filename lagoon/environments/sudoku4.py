@@ -1,11 +1,10 @@
 """Parameters of the 4x4 Sudoku environment."""
 
-from __future__ import annotations
-
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from lagoon.clashes import Clash
 from lagoon.environments.base import EnvironmentConfig
 
 
@@ -29,10 +28,12 @@ class Sudoku4(EnvironmentConfig):
     max_tokens_per_turn: int = Field(4, ge=1, le=64)
     """Sampled tokens after which a turn is cut."""
 
-    @model_validator(mode="after")
-    def _is_solvable(self) -> Sudoku4:
-        if self.max_turns < self.num_blanks:
-            raise ValueError(
-                f"max_turns {self.max_turns} is too short for num_blanks {self.num_blanks}"
-            )
-        return self
+    def clashes(self) -> list[Clash]:
+        """Fewer turns than a solution takes."""
+        if self.max_turns >= self.num_blanks:
+            return []
+        message = (
+            f"max_turns {self.max_turns} is too short for num_blanks {self.num_blanks}: "
+            "a solution takes one turn for each blank"
+        )
+        return [Clash(("environment.max_turns", "environment.num_blanks"), message)]

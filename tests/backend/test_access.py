@@ -124,6 +124,16 @@ async def test_an_attempt_token_reaches_its_own_attempt_and_nothing_else(api: Ap
     assert answer.status_code == 404
     for path in (f"/runs/{run_id}", "/runs", "/internal/attempts", "/users", "/catalogue"):
         assert (await driver.get(path)).status_code == 403, path
+    for method, path in (
+        ("GET", "/me"),
+        ("GET", "/runs"),
+        ("GET", "/api-keys"),
+        ("DELETE", "/session"),
+        ("POST", "/session/tickets"),
+    ):
+        answer = await driver.request(method, path)
+        assert answer.status_code == 403, path
+        assert "belongs to a run's driver" in answer.json()["detail"], path
     assert (await ada.get(f"/attempts/{run_id}-a1/config")).status_code == 403
 
 

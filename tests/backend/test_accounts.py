@@ -185,6 +185,19 @@ async def test_the_first_start_makes_an_admin_with_a_random_password_in_a_privat
     assert answer.json()["user"]["role"] == "admin"
 
 
+@pytest.mark.parametrize("text", ["", "  "])
+async def test_an_empty_setting_gives_the_first_admin_a_random_password(
+    database_url: str, api: Api, text: str
+) -> None:
+    async with running_api(database_url, api.settings.home, admin_password=text) as other:
+        await ensure_admin(other.context)
+        chosen = (other.settings.credentials_dir / "admin-password").read_text().strip()
+        assert len(chosen) >= 16
+        for password, status in ((text, 401), (chosen, 200)):
+            body = {"username": "admin", "password": password}
+            assert (await other.client().post("/session", json=body)).status_code == status
+
+
 async def test_the_first_admin_takes_the_password_that_was_set(database_url: str, api: Api) -> None:
     other = Api(database_url, api.settings.home, admin_password="chosen by hand")
     try:

@@ -45,6 +45,12 @@ async def test_clashing_fields_are_both_named(api: Api) -> None:
     assert "no effect" in error["message"]
 
 
+async def test_too_few_turns_for_the_environment_name_both_fields(api: Api) -> None:
+    [error] = await errors_of(api, {"environment": {"name": "calculator", "num_operations": 7}})
+    assert error["fields"] == ["environment.max_turns", "environment.num_operations"]
+    assert error["message"].startswith("max_turns 6 is too short")
+
+
 async def test_a_group_of_one_is_refused_for_grpo(api: Api) -> None:
     [error] = await errors_of(api, {"method": {"name": "grpo", "group_size": 1}})
     assert error["fields"] == ["method.group_size", "method.name"]

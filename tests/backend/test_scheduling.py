@@ -169,13 +169,22 @@ async def test_a_driver_that_stops_in_time_is_not_stopped_by_force(api: Api) -> 
     assert api.queue.sent == []
 
 
-async def test_a_driver_that_stops_though_nobody_asked_was_shut_down(api: Api) -> None:
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("The driver received SIGTERM.", "The driver received SIGTERM."),
+        ("", "The driver stopped and did not say why; nobody had asked Lagoon for it."),
+    ],
+)
+async def test_of_a_driver_that_stops_though_nobody_asked_only_its_own_words_are_said(
+    api: Api, said: str, reason: str
+) -> None:
     ada = await api.user()
     run_id, driver = await api.started(ada)
-    await send(driver, run_id, api.batch([ended("stopped", "The driver received SIGTERM.")]))
+    await send(driver, run_id, api.batch([ended("stopped", said)]))
     run = await read_run(ada, run_id)
     assert run["status"] == "stopped"
-    assert run["reason"] == "Lagoon was shut down. The driver received SIGTERM."
+    assert run["reason"] == reason
 
 
 @pytest.mark.parametrize("outcome", ["finished", "stopped", "failed"])

@@ -24,7 +24,7 @@ def settings(home: Path, **changes: object) -> Settings:
 
 
 def test_settings_are_printed_with_secrets_masked(tmp_path: Path) -> None:
-    shown = described(settings(tmp_path, admin_password="hunter2"))
+    shown = described(settings(tmp_path, admin_password="hunter2 and more"))
     assert "hunter2" not in str(shown)
     assert shown["LAGOON_DATABASE_URL"] == "postgresql+psycopg://lagoon:***@db.example:5432/lagoon"
     assert shown["LAGOON_BROKER_URL"] == "redis://:***@broker:6379/0"
@@ -37,8 +37,13 @@ def test_settings_are_printed_with_secrets_masked(tmp_path: Path) -> None:
     [
         {"database_url": "sqlite:///file.db"},
         {"database_url": "not a url"},
+        {"broker_url": "nonsense"},
+        {"broker_url": "redis://"},
+        {"broker_url": "http://broker:6379/0"},
         {"api_url": "ftp://api"},
         {"dashboard_url": "dashboard"},
+        {"admin_password": "hunter2"},
+        {"admin_password": "x" * 1001},
         {"database_pool_size": 0},
     ],
 )
@@ -58,6 +63,25 @@ def test_a_start_without_settings_ends_with_one_line_for_each(
     lines = str(ended.value).splitlines()
     assert len(lines) == 4
     assert any(line.startswith("LAGOON_DATABASE_URL: ") for line in lines)
+
+
+def test_a_password_of_the_admin_that_is_too_short_ends_the_start_without_being_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LAGOON_DATABASE_URL", DATABASE)
+    monkeypatch.setenv("LAGOON_BROKER_URL", "redis://broker:6379/0")
+    monkeypatch.setenv("LAGOON_ADMIN_PASSWORD", "hunter2")
+    with pytest.raises(SystemExit) as ended:
+        app_from_environment()
+    [_, line] = str(ended.value).splitlines()
+    assert line.startswith("LAGOON_ADMIN_PASSWORD: ")
+    assert "must have 8 to 1000 characters" in line
+    assert "hunter2" not in line
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n"])
+def test_an_empty_password_of_the_admin_counts_as_none(tmp_path: Path, text: str) -> None:
+    assert settings(tmp_path, admin_password=text).admin_password is None
 
 
 def test_the_service_token_is_made_once_and_kept_private(tmp_path: Path) -> None:

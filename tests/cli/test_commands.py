@@ -198,30 +198,6 @@ def test_the_status_of_an_api_that_does_not_answer_is_told_and_not_zero(tmp_path
         assert not json.loads(said)["checks"]["api"]["ok"]
 
 
-def test_export_writes_one_document(tmp_path):
-    api = FakeApi(
-        {
-            "GET /runs/r1": run(),
-            "GET /runs/r1/series": page(
-                {"name": "trainer/loss", "kind": "scalar"},
-                {"name": "staleness/total", "kind": "histogram"},
-            ),
-            "GET /runs/r1/metrics": {"series": [{"name": "trainer/loss", "points": {}}]},
-            "GET /runs/r1/histograms": page({"step": 0, "counts": {"0": 5}}),
-            "GET /runs/r1/events": page({"n": 1}),
-            "GET /runs/r1/log": page({"line": "x"}),
-            "GET /runs/r1/trajectories": page({"trajectory_id": "t"}),
-        }
-    )
-    output = tmp_path / "run.json"
-    assert lagoon(api, tmp_path, "runs", "export", "r1", "--output", str(output)) == 0
-    document = json.loads(output.read_text())
-    assert document["run"]["id"] == "r1"
-    assert document["histograms"]["staleness/total"] == [{"step": 0, "counts": {"0": 5}}]
-    assert [series["name"] for series in document["metrics"]] == ["trainer/loss"]
-    assert document["trajectories"] == [{"trajectory_id": "t"}]
-
-
 def test_experiments_are_listed_made_and_shown(tmp_path, capsys):
     experiment = {"id": "e1", "title": "Mine", "notes": "*n*", "num_runs": 1}
     api = FakeApi(

@@ -25,13 +25,26 @@ def always(_: int) -> bool:
     return True
 
 
-def choose(home: Home, *, taken: set[int] = frozenset(), claim=always, api=None, dashboard=None):
+def never(_: int) -> bool:
+    return False
+
+
+def choose(
+    home: Home,
+    *,
+    taken: set[int] = frozenset(),
+    claim=always,
+    is_claimed=never,
+    api=None,
+    dashboard=None,
+):
     return choose_ports(
         candidates(home),
         api=api,
         dashboard=dashboard,
         is_free=lambda port: port not in taken,
         claim=claim,
+        is_claimed=is_claimed,
     )
 
 
@@ -93,7 +106,12 @@ def test_a_port_that_is_not_open_to_this_user_is_not_called_taken(tmp_path):
 
     with pytest.raises(Refusal, match="Port 80 is not open to this user") as refused:
         choose_ports(
-            candidates(Home(tmp_path)), api=None, dashboard=80, is_free=is_free, claim=always
+            candidates(Home(tmp_path)),
+            api=None,
+            dashboard=80,
+            is_free=is_free,
+            claim=always,
+            is_claimed=never,
         )
     assert "--dashboard-port" in str(refused.value)
     assert "taken" not in str(refused.value)
@@ -123,6 +141,22 @@ def test_two_homes_on_one_block_cannot_both_claim_it(tmp_path):
         block, _ = choose(home, claim=first.claim)
         other, _ = choose(home, claim=second.claim)
     assert block != other
+
+
+def test_an_explicit_port_in_the_block_of_another_lagoon_is_one_clear_line(tmp_path):
+    with BlockClaims(tmp_path) as theirs, BlockClaims(tmp_path) as ours:
+        _, ports = choose(Home(tmp_path / "theirs"), claim=theirs.claim)
+        for api in (ports.ray_worker_first, ports.ray_worker_last, ports.ray_gcs):
+            with pytest.raises(Refusal) as refused:
+                choose(Home(tmp_path), claim=ours.claim, is_claimed=ours.is_claimed, api=api)
+            assert str(refused.value) == (
+                f"Port {api} belongs to another Lagoon that is up on this machine. Nothing was "
+                "started. Choose another with --api-port N, or leave it out."
+            )
+    with BlockClaims(tmp_path) as ours:
+        home, api = Home(tmp_path), ports.ray_worker_first
+        _, chosen = choose(home, claim=ours.claim, is_claimed=ours.is_claimed, api=api)
+    assert chosen.api == api
 
 
 def test_a_port_that_listens_on_any_address_is_not_free():

@@ -1,16 +1,17 @@
 """Getting in: keys, links, the demo, and the files they are kept in."""
 
 import stat
+from dataclasses import replace
 
 import httpx
 import pytest
 
-from cli.client import Api, load_credentials
+from cli.client import Api, connect, load_credentials
 from cli.demo import RUNS, make_demo
-from cli.home import Home
+from cli.home import Home, find_home
 from cli.output import Refusal
 from cli.ports import ports_of_block
-from cli.signin import sign_in, sign_in_link
+from cli.signin import fresh_link, sign_in, sign_in_link
 from cli.up import welcome
 from tests.cli.fake_api import URL, FakeApi, page, problem, run, signed_in_home
 
@@ -48,6 +49,37 @@ def test_a_key_that_still_opens_is_kept_and_follows_the_api_to_a_new_port(tmp_pa
     assert kept is not None
     assert kept.api_url == "http://elsewhere.test"
     assert [request.method for request in api.requests] == ["GET"]
+
+
+def elsewhere(monkeypatch) -> None:
+    monkeypatch.setenv("LAGOON_API_URL", "http://elsewhere.test/")
+    monkeypatch.setenv("LAGOON_API_KEY", "lgk_e.e")
+
+
+def test_a_start_signs_in_to_its_own_api_whatever_the_environment_says(tmp_path, monkeypatch):
+    elsewhere(monkeypatch)
+    home = replace(signed_in_home(tmp_path), is_implied=True)
+    api = FakeApi({"GET /me": {}, "POST /session/tickets": {"ticket": "lgt_1.2"}})
+    assert sign_in(home, URL, PAGE, api).token == "lgk_x.y"
+    page_of_home, link = fresh_link(home, api)
+    assert page_of_home == PAGE
+    assert link.startswith(URL)
+    assert {request.url.host for request in api.requests} == {"api.test"}
+    assert "/api/v1/api-keys" not in {request.url.path for request in api.requests}
+
+
+def test_a_named_home_outranks_the_environments_api_and_the_usual_one_does_not(
+    tmp_path, monkeypatch
+):
+    elsewhere(monkeypatch)
+    home = signed_in_home(tmp_path)
+    monkeypatch.setenv("LAGOON_HOME", str(home.root))
+    api = FakeApi({"GET /me": {}})
+    for option in (home.root, None):
+        with connect(find_home(option), api) as client:
+            client.get("/me")
+    asked = [(request.url.host, request.headers["Authorization"]) for request in api.requests]
+    assert asked == [("api.test", "Bearer lgk_x.y"), ("elsewhere.test", "Bearer lgk_e.e")]
 
 
 def test_a_changed_password_is_said_and_nothing_is_kept(tmp_path):

@@ -41,6 +41,7 @@ def test_train_needs_nothing_but_a_file(tmp_path, capsys, monkeypatch):
     file = tmp_path / "mine.yaml"
     file.write_text("method: {name: grpo}\nenvironment: {name: calculator}\n")
     monkeypatch.setattr(driver, "train_standalone", train)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main(["train", str(file), "--home", str(tmp_path)])
     assert ended.value.code == 0
@@ -81,6 +82,20 @@ def test_train_refuses_a_folder_that_holds_a_run(tmp_path, capsys):
         "with --output DIR.\n"
     )
     assert [path.name for path in output.iterdir()] == ["events.jsonl"]
+
+
+def test_train_refuses_an_output_that_cannot_be_written(tmp_path, capsys):
+    file = tmp_path / "mine.yaml"
+    file.write_text("method: {name: grpo}\nenvironment: {name: calculator}\n")
+    for output in (file, file / "x", Path("/proc/nowhere"), tmp_path / ("long" * 80)):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", str(file), "--output", str(output), "--home", str(tmp_path)])
+        assert ended.value.code == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        [line] = said.err.splitlines()
+        assert line.startswith(f"The output folder {output} cannot be written (")
+        assert line.endswith("Nothing was started: choose another folder with --output DIR.")
 
 
 def test_a_failing_train_says_why_on_the_terminal_and_in_its_events(tmp_path):

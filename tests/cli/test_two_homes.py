@@ -25,7 +25,12 @@ def started(folder: Path, stack: ExitStack) -> tuple[Home, Ports]:
     stack.callback(shutil.rmtree, home.short)
     claims = stack.enter_context(BlockClaims(home.short.parent))
     block, ports = choose_ports(
-        candidates(home), api=None, dashboard=None, is_free=is_port_free, claim=claims.claim
+        candidates(home),
+        api=None,
+        dashboard=None,
+        is_free=is_port_free,
+        claim=claims.claim,
+        is_claimed=claims.is_claimed,
     )
     remember(home, block, ports)
     supervisor = Supervisor(home, f"test-two-{home.key}", lambda _: None, os.environ)

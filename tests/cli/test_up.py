@@ -17,6 +17,7 @@ import pytest
 
 from cli.home import Home
 from cli.processes import wait_until
+from cli.up import say_ignored
 from lagoon.homes import session_cookie
 from workers.models.recipes import fingerprint
 
@@ -142,6 +143,24 @@ def test_up_serves_signs_in_and_leaves_nothing_behind(tmp_path, monkeypatch):
         assert "Nothing is left running" in stopped.stdout
     assert process.returncode == 0, "\n".join(said)
     assert wait_until(lambda: processes_of(home) == {}, 1)
+
+
+def test_variables_that_a_start_ignores_are_named_without_their_values(capsys):
+    say_ignored(
+        {
+            "LAGOON_HOME": "/h",
+            "LAGOON_API_KEY": "lgk_secret",
+            "LAGOON_ADMIN_PASSWORD": "hunter2",
+            "LAGOON_API_URL": "",
+            "PATH": "/bin",
+        }
+    )
+    assert capsys.readouterr().out == (
+        "Set but ignored: LAGOON_ADMIN_PASSWORD, LAGOON_API_KEY. lagoon up makes its own settings "
+        "for these.\n"
+    )
+    say_ignored({"LAGOON_HOME": "/h"})
+    assert capsys.readouterr().out == ""
 
 
 def test_a_taken_port_is_one_line_and_starts_nothing(tmp_path):

@@ -50,7 +50,7 @@ def test_advantages_agree_with_areal_for_both_deviations(case: dict) -> None:
             epsilon=inputs["eps"],
         )
     ]
-    assert ours == pytest.approx(case["expected"]["advantages"], rel=1e-6, abs=1e-6)
+    assert ours == pytest.approx(case["expected"]["advantages"], rel=1e-9, abs=1e-12)
 
 
 @given(REWARDS)

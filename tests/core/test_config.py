@@ -38,6 +38,37 @@ def test_an_unknown_method_is_refused_with_the_nearest_valid_name() -> None:
     assert problem.hint == "grpo"
 
 
+@pytest.mark.parametrize(("section", "known"), [("method", METHODS), ("environment", ENVIRONMENTS)])
+def test_a_section_without_its_name_says_which_names_there_are(section: str, known: tuple) -> None:
+    (problem,) = problems(minimal({"name": "grpo"}) | {section: {}})
+    assert problem.fields == (f"{section}.name",)
+    names = ", ".join(cls.model_fields["name"].default for cls in known)
+    assert problem.message == f"name is missing: it says which {section}; known: {names}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "field"),
+    [
+        ({"name": "calculator", "num_operations": 7}, "environment.num_operations"),
+        ({"name": "sudoku4", "num_blanks": 4, "max_turns": 3}, "environment.num_blanks"),
+    ],
+)
+def test_too_few_turns_for_a_solution_are_refused_naming_both_fields(
+    environment: dict, field: str
+) -> None:
+    (problem,) = problems(minimal({"name": "grpo"}) | {"environment": environment})
+    assert problem.fields == ("environment.max_turns", field)
+    assert problem.message.startswith(f"max_turns {environment.get('max_turns', 6)} is too short")
+
+
+def test_as_many_turns_as_a_solution_takes_are_enough() -> None:
+    for environment in (
+        {"name": "calculator", "num_operations": 5, "max_turns": 6},
+        {"name": "sudoku4", "num_blanks": 4, "max_turns": 4},
+    ):
+        assert RunConfig.model_validate(minimal({"name": "grpo"}) | {"environment": environment})
+
+
 def test_a_learning_rate_schedule_clashes_with_evolution_strategies() -> None:
     (problem,) = problems(minimal({"name": "es"}, trainer={"learning_rate_schedule": "cosine"}))
     assert problem.fields == ("trainer.learning_rate_schedule", "method.name")
@@ -104,6 +135,18 @@ def test_settings_with_an_effect_are_accepted_and_resolve_to_themselves(sections
     assert RunConfig.model_validate(config.model_dump()) == config
 
 
+@pytest.mark.parametrize(
+    ("section", "name"), [("trainer", "gpus"), ("resources", "gpus_per_generator")]
+)
+def test_gpus_are_whole_or_a_share_of_one(section: str, name: str) -> None:
+    (problem,) = problems(minimal({"name": "grpo"}, **{section: {name: 1.5}}))
+    assert problem.fields == (f"{section}.{name}",)
+    assert problem.message.startswith("1.5 GPUs cannot be reserved: give a whole number")
+    for fits in (0, 0.25, 1, 2):
+        config = grpo_config(**{section: {name: fits}})
+        assert RunConfig.model_validate(config.model_dump()) == config
+
+
 def test_more_gpus_than_exist_are_refused_naming_the_two_fields() -> None:
     config = grpo_config(resources={"gpus_per_generator": 2}, rollout={"num_generators": 3})
     (clash,) = capacity_clashes(config, Capacity(cpus=64, gpus=4))
@@ -115,14 +158,16 @@ def test_more_gpus_than_exist_are_refused_naming_the_two_fields() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("gpus", "the run needs 8 GPUs (a trainer with 8); the cluster has 4"),
+        ("gpus", "the run needs 8 GPUs (1 generator with 0, a trainer with 8); the cluster has 4"),
         ("cpus", "the run needs 9 CPUs (1 generator with 1, a trainer with 8); the cluster has 4"),
     ],
 )
-def test_a_trainer_that_is_too_large_is_the_trainers_clash(kind: str, message: str) -> None:
+def test_a_trainer_that_is_too_large_clashes_with_what_the_generators_take(
+    kind: str, message: str
+) -> None:
     config = grpo_config(trainer={kind: 8})
     (clash,) = capacity_clashes(config, Capacity(cpus=4, gpus=4))
-    assert clash.fields == (f"trainer.{kind}",)
+    assert clash.fields == (f"trainer.{kind}", f"resources.{kind}_per_generator")
     assert clash.message == message
 
 

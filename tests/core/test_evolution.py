@@ -19,9 +19,10 @@ def test_z_scores_agree_with_the_published_codes(case: dict) -> None:
     inputs, expected = case["inputs"], case["expected"]
     compared = case.get("compare", "weights")
     wanted = expected[compared]
-    offset = "offset" in case["note"]
+    # The peer's mean of equal rewards is off by a rounding, which its division by eps inflates.
+    is_rounding = case["note"].startswith("allequal")
     ours = z_scores(inputs["rewards"], inputs["eps"])
-    assert ours == pytest.approx(wanted, rel=1e-6 if offset else 1e-9, abs=1e-6)
+    assert ours == pytest.approx(wanted, rel=1e-9, abs=1e-6 if is_rounding else 1e-12)
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=40), st.floats(0.1, 10), st.floats(-5, 5))

@@ -24,6 +24,7 @@ def test_total_is_generation_plus_waiting_for_every_token(
     assert total == parts
     assert account.num_tokens == sum(len(t.versions) for t in trajectories)
     assert sum(account.worst.values()) == len(trajectories)
+    assert sum(account.span.values()) == len(trajectories)
     assert max(account.worst) == max(account.total)
 
 
@@ -33,7 +34,22 @@ def test_counts_are_exact_for_known_lags() -> None:
     assert account.waiting == {2: 3}
     assert account.total == {3: 1, 4: 2}
     assert account.worst == {4: 1}
+    assert account.span == {2: 1}
     assert mean(account.total) == 11 / 3
+
+
+def test_span_counts_the_distinct_versions_of_each_trajectory() -> None:
+    account = staleness_account(
+        [
+            trajectory(versions=[1, 1, 1], completed=1),
+            trajectory(versions=[0, 2, 3, 3], completed=3),
+            trajectory(versions=[2, None, 2], completed=3),
+            trajectory(versions=[None, None], completed=3),
+        ],
+        3,
+    )
+    assert account.span == {1: 2, 3: 1}
+    assert account.missing_tokens == 3
 
 
 def test_observation_tokens_are_not_counted() -> None:

@@ -31,6 +31,7 @@ from lagoon.metrics import (
     REWARD_MEAN,
     REWARD_STD,
     SIGMA,
+    SPAN_HISTOGRAM,
     STALENESS_COVERAGE,
     STALENESS_GENERATION,
     STALENESS_TOTAL,
@@ -198,10 +199,12 @@ def _nan_series() -> list[Json]:
 
 def histogram(run_id: str, name: str, *, stale: bool = False) -> Json:
     """Counts of 50 steps: all at zero, or spread when ``stale``."""
-    names = {GENERATION_HISTOGRAM, WAITING_HISTOGRAM, TOTAL_HISTOGRAM, WORST_HISTOGRAM}
-    if run_id not in ("r7k2m9qd", "r2n4n4nn") or name not in {metric.name for metric in names}:
+    by_token = {GENERATION_HISTOGRAM.name, WAITING_HISTOGRAM.name, TOTAL_HISTOGRAM.name}
+    by_trajectory = {WORST_HISTOGRAM.name, SPAN_HISTOGRAM.name}
+    if run_id not in ("r7k2m9qd", "r2n4n4nn") or name not in by_token | by_trajectory:
         return {"cursor": "1", "items": [], "total": {"counts": {}}}
-    size = 128 if name == WORST_HISTOGRAM.name else 3900
+    size = 128 if name in by_trajectory else 3900
+    least = 1 if name == SPAN_HISTOGRAM.name else 0
     items = []
     total: dict[str, int] = {}
     for step in range(1, 65):
@@ -210,7 +213,7 @@ def histogram(run_id: str, name: str, *, stale: bool = False) -> Json:
             mean = min(4.0, step / 10)
             raw = {lag: math.exp(-abs(lag - mean)) for lag in range(8)}
             shares = {lag: value / sum(raw.values()) for lag, value in raw.items()}
-        counts = {str(lag): int(size * share) for lag, share in shares.items()}
+        counts = {str(least + lag): int(size * share) for lag, share in shares.items()}
         items.append({"step": step, "counts": counts})
         for lag, count in counts.items():
             total[lag] = total.get(lag, 0) + count

@@ -86,9 +86,20 @@ def test_a_clash_stands_beside_both_fields() -> None:
     set_number(tested, "Group size", 1)
     click(tested, "Check")
     shown = text(tested)
-    assert shown.count("lg-field-error") >= 1
+    assert shown.count("lg-field-error") == 2
     assert "group of 1 has no spread" in shown
     assert "clashes with method.name" in shown
+    assert "clashes with method.group_size" in shown
+
+
+def test_too_few_turns_for_an_environment_stand_beside_both_fields() -> None:
+    tested = open_page(FakeApi(), "launch")
+    set_number(tested, "Num operations", 7)
+    click(tested, "Check")
+    shown = text(tested)
+    assert shown.count("lg-field-error") == 2
+    assert "clashes with environment.num_operations" in shown
+    assert "clashes with environment.max_turns" in shown
 
 
 def test_a_good_check_says_so_and_a_change_makes_it_old() -> None:
@@ -112,6 +123,15 @@ def test_cloning_starts_from_the_runs_configuration() -> None:
     tested = open_page(FakeApi(), "launch", clone="r3f8h2xa")
     assert tested.text_input[0].value == "es-sudoku4-again"
     assert "population: 30" in sent_yaml(tested)
+
+
+def test_another_family_of_methods_brings_its_own_temperature() -> None:
+    tested = open_page(FakeApi(), "launch", clone="r7k2m9qd")
+    assert "temperature: 1.0" in sent_yaml(tested)
+    choose(tested, "Method", "es")
+    assert "temperature: null" in sent_yaml(tested)
+    click(tested, "Check")
+    assert "This configuration can run." in text(tested)
 
 
 def test_cloning_what_is_not_there_says_so() -> None:

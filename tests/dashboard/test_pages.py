@@ -145,6 +145,14 @@ def test_an_experiment_shows_notes_runs_and_two_overlaid_charts() -> None:
     assert not tested.exception
 
 
+def test_an_experiment_with_more_runs_than_are_listed_counts_all_of_them() -> None:
+    fake = FakeApi([canned.finished() | {"id": f"r{n}"} for n in range(100)])
+    fake.experiments["e1demo"]["num_runs"] = 123
+    shown = text(open_page(fake, "experiment", experiment="e1demo"))
+    assert "123 runs" in shown
+    assert "The newest 100 of 123 are listed." in shown
+
+
 def test_an_experiment_that_does_not_exist_is_said_so() -> None:
     assert "There is nothing here" in text(open_page(FakeApi(), "experiment", experiment="nope"))
 
@@ -175,6 +183,13 @@ def test_a_synchronous_run_says_why_its_staleness_is_zero() -> None:
 def test_stale_tokens_are_summed_up_in_a_sentence() -> None:
     shown = text(run_page("running", "staleness", FakeApi(stale=True)))
     assert "Trained tokens lag by" in shown
+
+
+def test_the_staleness_tab_draws_every_histogram_of_the_account() -> None:
+    tested = run_page("running", "staleness")
+    drawn = "".join(map(str, tested.get("plotly_chart")))
+    for name in ("total", "generation", "waiting", "worst", "span"):
+        assert f"bars_{name}" in drawn
 
 
 def test_the_ledger_balances() -> None:
@@ -328,6 +343,21 @@ def test_stopping_asks_first_and_names_the_run() -> None:
     assert "/api/v1/runs/r7k2m9qd/stop" not in paths(fake)
     assert "Stop grpo-calculator" in [button.label for button in tested.button]
     assert "has done 64 of 100 steps" in text(tested)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("queued", "has not started. It leaves the queue; there is nothing to save."),
+        ("starting", "is starting and has trained nothing yet."),
+    ],
+)
+def test_stopping_a_run_that_has_not_trained_promises_no_weights(status: str, words: str) -> None:
+    run = canned.queued() | {"status": status}
+    tested = open_page(FakeApi([run]), "run", run=run["id"], tab="config")
+    click(tested, "Stop")
+    assert words in text(tested)
+    assert "It saves its weights" not in text(tested)
 
 
 def test_a_finished_run_cannot_be_stopped() -> None:

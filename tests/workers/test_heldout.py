@@ -100,8 +100,22 @@ async def test_an_evaluation_plays_the_chosen_tasks(tmp_path: Path) -> None:
     generator = FakeGenerator(lambda request, generator: 1.0)
     context, _sink = loop_context(grpo_config(), [generator], tmp_path)
     context = replace(context, heldout=[3, 7])
-    await supervised(context.evaluate(0), [context.generators.pump(0)])
+    await supervised(context.evaluate(), [context.generators.pump(0)])
     assert [prompt for _, _, prompt, _ in generator.calls] == ["heldout/3", "heldout/7"]
+
+
+async def test_a_version_is_evaluated_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
+    generator = FakeGenerator(lambda request, generator: 1.0)
+    context, _sink = loop_context(grpo_config(), [generator], tmp_path)
+
+    async def ask_three_times() -> None:
+        await context.evaluate()
+        await context.evaluate()
+        context.progress.version += 1
+        await context.evaluate()
+
+    await supervised(ask_three_times(), [context.generators.pump(0)])
+    assert len(generator.calls) == 2 * len(context.heldout)
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-"""What both loops share: their surroundings, their supervision, evaluation and checkpoints."""
+"""What both loops share: their surroundings, supervision, evaluation, checkpoints and end."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class Progress:
 
     version: int = 0
     """Policy version: optimizer steps, or ES updates, done."""
+    evaluated: int = -1
+    """The newest version whose evaluation has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,16 @@ class LoopContext:
         limit = self.config.budget.max_seconds
         return limit is not None and self.stopwatch() - started >= limit
 
-    async def evaluate(self, version: int) -> None:
-        """Play the fixed held-out tasks greedily on all generators and report success.
+    async def evaluate(self) -> None:
+        """Play the fixed held-out tasks greedily on all generators and report success, once for
+        each version.
 
         A stop request ends the evaluation: nothing is reported then.
         """
+        version = self.progress.version
+        if self.progress.evaluated >= version or self.stop.is_set():
+            return
+        self.progress.evaluated = version
         started = self.stopwatch()
         requests = [
             EpisodeRequest(f"heldout/{version}/{index}", f"heldout/{index}", "heldout", index, 0.0)
@@ -104,6 +111,19 @@ class LoopContext:
         )
         for outdated in older:
             shutil.rmtree(outdated)
+
+    async def conclude(self, save: Callable[[Path], Awaitable[object]]) -> Outcome:
+        """Evaluate and keep the last weights."""
+        stopped = self.stop.is_set()
+        self.reporter.status("stopping" if stopped else "running", "Saving the weights.")
+        await self.evaluate()
+        await self.checkpoint(self.progress.version, save, is_final=True)
+        return "stopped" if stopped else "finished"
+
+    async def wake_on_stop(self, changed: asyncio.Event) -> None:
+        """Wake the loop that waits for ``changed`` when a stop is asked for."""
+        await self.stop.wait()
+        changed.set()
 
     def is_checkpointed(self, version: int) -> bool:
         """True for the versions whose weights are kept while the run goes on."""

@@ -76,7 +76,6 @@ class EvolutionLoop:
         self._finished: list[Member] = []
         self._open = False
         """False while the unperturbed policy is being evaluated or updated."""
-        self._evaluated = -1
         self._changed = asyncio.Event()
         self._num_tokens = self._num_episodes = 0
 
@@ -97,7 +96,7 @@ class EvolutionLoop:
             [
                 *(self.context.generators.pump(index) for index in generators),
                 *(self._evaluate_members(index) for index in generators),
-                self._wake_on_stop(),
+                self.context.wake_on_stop(self._changed),
             ],
         )
 
@@ -159,7 +158,7 @@ class EvolutionLoop:
         """Consumes populations; produces versions; waits for the last member."""
         context, max_steps = self.context, self.context.config.budget.max_steps
         context.reporter.status("running", "Evaluating the unperturbed policy.")
-        await self._evaluate()
+        await context.evaluate()
         context.reporter.status("running", "Evolving.")
         started = context.stopwatch()
         while self.version < max_steps and not context.out_of_time(started):
@@ -172,14 +171,8 @@ class EvolutionLoop:
                 break
             await self._update(population, step_started)
             if context.is_evaluated(self.version):
-                await self._evaluate()
-        return await self._conclude()
-
-    async def _evaluate(self) -> None:
-        """Evaluate the unperturbed policy at the present version, once."""
-        if self._evaluated < self.version and not self.context.stop.is_set():
-            await self.context.evaluate(self.version)
-            self._evaluated = self.version
+                await context.evaluate()
+        return await context.conclude(self._save)
 
     async def _population(self) -> list[Member] | None:
         """A whole generation in canonical order; None when the run should stop instead."""
@@ -259,22 +252,8 @@ class EvolutionLoop:
                 "were saved before are safe."
             )
 
-    async def _conclude(self) -> Outcome:
-        """Evaluate and keep the last master weights."""
-        context = self.context
-        stopped = context.stop.is_set()
-        context.reporter.status("stopping" if stopped else "running", "Saving the weights.")
-        await self._evaluate()
-        await context.checkpoint(self.version, self._save, is_final=True)
-        return "stopped" if stopped else "finished"
-
     async def _save(self, folder: Path) -> None:
         await self.context.generators.ask(0, lambda handle: handle.save(str(folder)))
-
-    async def _wake_on_stop(self) -> None:
-        """Wake the update loop when a stop is asked for."""
-        await self.context.stop.wait()
-        self._changed.set()
 
 
 async def _perturb(handle: GeneratorHandle, *, seed: int, sigma: float, noise: str) -> None:

@@ -79,7 +79,6 @@ class PolicyGradientLoop:
         self._changed = asyncio.Event()
         self._rollouts: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        self._evaluated = -1
         self._num_tokens = self._num_samples = 0
 
     @property
@@ -96,7 +95,9 @@ class PolicyGradientLoop:
             self.context.generators.pump(i) for i in range(len(self.context.generators.handles))
         ]
         try:
-            return await supervised(self._train(), [*pumps, self._admit(), self._wake_on_stop()])
+            return await supervised(
+                self._train(), [*pumps, self._admit(), self.context.wake_on_stop(self._changed)]
+            )
         finally:
             for task in self._rollouts:
                 task.cancel()
@@ -158,7 +159,7 @@ class PolicyGradientLoop:
         """Consumes batches; produces versions; waits for a full batch; unblocked by a group."""
         context, max_steps = self.context, self.context.config.budget.max_steps
         context.reporter.status("running", "Evaluating the untrained policy.")
-        await self._evaluate()
+        await context.evaluate()
         await unless_stopped(context.stop, self.trainer.ready())
         if context.stop.is_set():  # nothing was trained: there is nothing to save
             return "stopped"
@@ -173,20 +174,14 @@ class PolicyGradientLoop:
             await self._update(groups, step_started)
             if context.is_evaluated(self.version):
                 self.admitting = None
-                await self._evaluate()
+                await context.evaluate()
         self.admitting = None
-        return await self._conclude()
+        return await context.conclude(self._save)
 
     def _admit_at(self, version: int) -> None:
         """Open admission at a version that the generators hold."""
         self.admitting = version
         self._changed.set()
-
-    async def _evaluate(self) -> None:
-        """Evaluate the present version, once."""
-        if self._evaluated < self.version and not self.context.stop.is_set():
-            await self.context.evaluate(self.version)
-            self._evaluated = self.version
 
     async def _draw(self) -> list[TrajectoryGroup] | None:
         """A batch of the oldest ready groups; None when the run should stop instead."""
@@ -265,22 +260,8 @@ class PolicyGradientLoop:
             for trajectory, advantage, weight in zip(trajectories, advantages, weights, strict=True)
         ]
 
-    async def _conclude(self) -> Outcome:
-        """Evaluate and keep the last weights."""
-        context = self.context
-        stopped = context.stop.is_set()
-        context.reporter.status("stopping" if stopped else "running", "Saving the weights.")
-        await self._evaluate()
-        await context.checkpoint(self.version, self._save, is_final=True)
-        return "stopped" if stopped else "finished"
-
     async def _save(self, folder: Path) -> None:
         await self.trainer.save(str(folder))
-
-    async def _wake_on_stop(self) -> None:
-        """Wake the training loop when a stop is asked for."""
-        await self.context.stop.wait()
-        self._changed.set()
 
 
 def shuffled(rewards: Sequence[Sequence[float]], key: tuple[int, int]) -> list[list[float]]:

@@ -11,6 +11,7 @@ from dashboard.words import number, percent
 from lagoon.methods import METHODS
 from lagoon.metrics import (
     GENERATION_HISTOGRAM,
+    SPAN_HISTOGRAM,
     STALENESS_COVERAGE,
     STALENESS_GENERATION,
     STALENESS_TOTAL,
@@ -22,21 +23,14 @@ from lagoon.metrics import (
     Metric,
 )
 
-PARTS = (
-    (TOTAL_HISTOGRAM, "In all", "Tokens by trained − sampled version", palette.SERIES[0]),
+BY_TOKEN = (
+    (TOTAL_HISTOGRAM, "In all", "Trained − sampled version", palette.SERIES[0]),
+    (GENERATION_HISTOGRAM, "While generating", "Completed − sampled version", palette.SERIES[1]),
+    (WAITING_HISTOGRAM, "While waiting", "Trained − completed version", palette.SERIES[3]),
+)
+BY_TRAJECTORY = (
     (WORST_HISTOGRAM, "Oldest token", "Trajectories by their worst token", palette.SERIES[2]),
-    (
-        GENERATION_HISTOGRAM,
-        "While generating",
-        "Tokens by completed − sampled version",
-        palette.SERIES[1],
-    ),
-    (
-        WAITING_HISTOGRAM,
-        "While waiting in the pool",
-        "Tokens by trained − completed version",
-        palette.SERIES[3],
-    ),
+    (SPAN_HISTOGRAM, "Span", "Trajectories by the versions that sampled them", palette.SERIES[5]),
 )
 LINES = (
     (STALENESS_GENERATION, "generating"),
@@ -49,23 +43,29 @@ LINES = (
 def show(area: RunArea) -> None:
     """Exact counts in all, counts over steps, means over steps."""
     area.curves([STALENESS_COVERAGE, *(metric for metric, _ in LINES)])
-    totals = {metric.name: _total(_histogram(area, metric)) for metric, *_ in PARTS}
+    parts = (*BY_TOKEN, *BY_TRAJECTORY)
+    totals = {metric.name: _total(_histogram(area, metric)) for metric, *_ in parts}
     if not any(totals.values()):
         st.html(markup.empty("No tokens trained on yet.", "Counts appear with the first update."))
         return
     st.html(markup.notice(*verdict(totals, *synchrony(area.detail["config"]))))
-    for metrics in (PARTS[:2], PARTS[2:]):
-        for column, part in zip(st.columns(2, gap="medium"), metrics, strict=True):
+    for unit, row in (("tokens", BY_TOKEN), ("trajectories", BY_TRAJECTORY)):
+        for column, part in zip(st.columns(len(row), gap="medium"), row, strict=True):
             with column:
-                _bars(area, totals[part[0].name], *part)
+                _bars(area, totals[part[0].name], unit, *part)
     _over_steps(area)
     _coverage(area)
 
 
 def _bars(
-    area: RunArea, counts: dict[int, int], metric: Metric, title: str, note: str, color: str
+    area: RunArea,
+    counts: dict[int, int],
+    unit: str,
+    metric: Metric,
+    title: str,
+    note: str,
+    color: str,
 ) -> None:
-    unit = "trajectories" if metric is WORST_HISTOGRAM else "tokens"
     panel(
         area,
         title,

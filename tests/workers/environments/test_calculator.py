@@ -3,7 +3,6 @@ from random import Random
 from statistics import mean
 
 import pytest
-from pydantic import ValidationError
 
 from lagoon.environments.calculator import Calculator
 from lagoon.trajectory import Split
@@ -125,8 +124,3 @@ async def test_waits_are_reproducible_and_differ_between_attempts() -> None:
 
 async def test_a_mean_of_zero_never_sleeps() -> None:
     assert await waits(Calculator(mean_wait_seconds=0, max_turns=64), 0, 3) == []
-
-
-def test_too_few_turns_for_the_operations_are_refused() -> None:
-    with pytest.raises(ValidationError, match="num_operations 5"):
-        Calculator(num_operations=5, max_turns=5)

@@ -36,6 +36,7 @@ async def test_a_synchronous_run_trains_on_nothing_stale(tmp_path: Path) -> None
     assert len(trainer.batches) == 3
     assert sink.histograms(m.TOTAL_HISTOGRAM) == {step: {0: 8} for step in (1, 2, 3)}
     assert sink.histograms(m.WORST_HISTOGRAM) == {step: {0: 4} for step in (1, 2, 3)}
+    assert sink.histograms(m.SPAN_HISTOGRAM) == {step: {1: 4} for step in (1, 2, 3)}
     assert set(sink.values(m.STALENESS_COVERAGE).values()) == {1.0}
 
 
