@@ -73,7 +73,8 @@ def sockets(home: Home) -> Path:
 
 def client_program(name: str) -> Path:
     """A program of the same version that comes with the server, as ``pg_dump``."""
-    return POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION] / name
+    folder: Path = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+    return folder / name
 
 
 def is_up(home: Home) -> bool:

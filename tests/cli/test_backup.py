@@ -22,20 +22,22 @@ from cli.services.postgres import database_url, postgres
 from cli.supervisor import Supervisor
 from cli.tables import bring_up_to_date
 
+FINAL = "r1-a1/checkpoints/final"
 
-@pytest.fixture
-def place() -> Iterator[Path]:
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
     """A folder that PostgreSQL's own user may pass through, as pytest's are not for root."""
     with tempfile.TemporaryDirectory(prefix="lagoon-backup-") as name:
-        folder = Path(name)
-        folder.chmod(0o711)
-        yield folder
+        made = Path(name)
+        made.chmod(0o711)
+        yield made
 
 
-@pytest.fixture
-def home(place: Path) -> Iterator[Home]:
-    """A home whose PostgreSQL runs, with its tables, a checkpoint and its file."""
-    made = Home(place / "home")
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[Home]:
+    """A home whose PostgreSQL runs, with its tables and a checkpoint in them."""
+    made = Home(folder / "home")
     made.create()
     made.create_short()
     supervisor = Supervisor(made, f"test-backup-{made.key}", lambda line: None, os.environ)
@@ -43,16 +45,31 @@ def home(place: Path) -> Iterator[Home]:
         supervisor.start(postgres(made))
         supervisor.wait_ready("postgres")
         upgrade(database_url(made))
-        weights = leave(made, "r1-a1/checkpoints/final/model.safetensors", "weights")
-        leave(made, "r1-a1/credential", "lga_secret")
         insert(made, "users", id="u1")
         insert(made, "experiments", id="e1", owner_id="u1")
         insert(made, "runs", id="r1", experiment_id="e1", owner_id="u1")
-        insert(made, "checkpoints", run_id="r1", path=str(weights.parent))
+        insert(made, "checkpoints", run_id="r1", path=str(made.root / "attempts" / FINAL))
         yield made
     finally:
         supervisor.stop()
         shutil.rmtree(made.short, ignore_errors=True)
+
+
+@pytest.fixture
+def home(running: Home) -> Iterator[Home]:
+    """The running home with the files of one attempt."""
+    leave(running, f"{FINAL}/model.safetensors", "weights")
+    leave(running, "r1-a1/credential", "lga_secret")
+    yield running
+    shutil.rmtree(running.root / "attempts")
+
+
+@pytest.fixture
+def place(folder: Path, request: pytest.FixtureRequest) -> Path:
+    """A folder of the test's own."""
+    made = folder / str(request.node.name)
+    made.mkdir()
+    return made
 
 
 def leave(home: Home, name: str, text: str) -> Path:
@@ -116,7 +133,7 @@ def test_a_home_is_restored_elsewhere_with_its_database_and_its_files(
             [(path,)] = rows(other, "select path from checkpoints")
         finally:
             supervisor.stop()
-        assert path == str(other.root / "attempts/r1-a1/checkpoints/final")
+        assert path == str(other.root / "attempts" / FINAL)
         assert (Path(str(path)) / "model.safetensors").read_text() == "weights"
         with pytest.raises(Refusal, match="holds data already"):
             restore(other, file)
@@ -141,7 +158,7 @@ def test_files_that_come_and_go_while_a_backup_is_made_are_all_in_it(
     assert names_in(file) == {
         MANIFEST,
         DATABASE,
-        "attempts/r1-a1/checkpoints/final/model.safetensors",
+        f"attempts/{FINAL}/model.safetensors",
         "attempts/r2-a1/checkpoints/step-000001/model.safetensors",
     }
     with pytest.raises(Refusal, match="exists already"):
@@ -164,9 +181,12 @@ def test_tables_of_an_earlier_version_are_copied_and_those_of_a_newer_one_refuse
     assert said[1:] == ["  database         tables are up to date"] * 2
 
     rows(home, "update alembic_version set version_num = '9999'")
-    with pytest.raises(Refusal, match=r"written by a newer Lagoon.*version 9999.*Nothing was"):
-        bring_up_to_date(home, said.append)
-    assert table_version(database_url(home)) == "9999"
+    try:
+        with pytest.raises(Refusal, match=r"written by a newer Lagoon.*version 9999.*Nothing was"):
+            bring_up_to_date(home, said.append)
+        assert table_version(database_url(home)) == "9999"
+    finally:
+        rows(home, f"update alembic_version set version_num = '{newest}'")
 
 
 def test_a_lagoon_that_is_not_up_is_not_backed_up(tmp_path: Path) -> None:
