@@ -31,7 +31,7 @@ import psycopg
 from backend.database import known_versions, table_version
 from cli.home import Home, HomeLock
 from cli.output import Refusal
-from cli.services.postgres import database_url, is_up, postgres
+from cli.services.postgres import connection_url, database_url, is_up, postgres
 from cli.supervisor import Supervisor
 from cli.tables import bring_up_to_date, dump, load
 
@@ -178,9 +178,8 @@ def _cleared_on_failure(home: Home) -> Iterator[None]:
 
 def _move_paths(home: Home, before: Path) -> None:
     """Let the database name the files where they are now."""
-    url = database_url(home).replace("+psycopg", "", 1)
     old, new = f"{before}{os.sep}", f"{home.root}{os.sep}"
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(connection_url(home)) as connection:
         connection.execute(
             "update checkpoints set path = %s || substr(path, length(%s) + 1) "
             "where starts_with(path, %s)",

@@ -42,11 +42,15 @@ def dump(home: Home, file: Path) -> None:
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.part")
-    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:
-        _run(home, "pg_dump", "--format=custom", "--no-owner", "--dbname=postgres", output=output)
-        output.flush()
-        os.fsync(output.fileno())
-    unfinished.replace(file)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    flags = ("--format=custom", "--no-owner", "--dbname=postgres")
+    try:
+        with open(descriptor, "wb") as output:
+            _run(home, "pg_dump", *flags, output=output)
+            os.fsync(output.fileno())
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def load(home: Home, file: Path) -> None:

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.attempts.repository import ACTIVE
 from backend.models import Attempt, Run
 from backend.runs.transitions import move, record
 from backend.text import first_line
@@ -27,7 +28,6 @@ SUBMISSION_GRACE = timedelta(seconds=15)
 """A job that was just submitted need not be in Ray's list yet."""
 OBSERVATION_LASTS = timedelta(seconds=60)
 """What was seen of Ray longer ago says nothing any more."""
-ACTIVE = [status.value for status in RunStatus if status.is_active]
 
 
 async def reconcile_all(session: AsyncSession, now: datetime, listening_since: datetime) -> None:

@@ -66,6 +66,11 @@ def database_url(home: Home) -> str:
     return f"postgresql+psycopg://postgres@/postgres?host={quote(str(sockets(home)))}"
 
 
+def connection_url(home: Home) -> str:
+    """The same database's URL as PostgreSQL's own programs and psycopg take it."""
+    return database_url(home).replace("+psycopg", "", 1)
+
+
 def sockets(home: Home) -> Path:
     """The folder of the server's socket."""
     return home.short / "postgres"
@@ -79,9 +84,8 @@ def client_program(name: str) -> Path:
 
 def is_up(home: Home) -> bool:
     """True when the home's server answers."""
-    url = database_url(home).replace("+psycopg", "", 1)
     try:
-        with psycopg.connect(url, connect_timeout=2) as connection:
+        with psycopg.connect(connection_url(home), connect_timeout=2) as connection:
             connection.execute("select 1")
     except psycopg.Error:
         return False

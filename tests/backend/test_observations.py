@@ -191,6 +191,9 @@ async def test_a_stop_before_the_submission_ends_without_a_job(api: Api) -> None
     run = await read_run(ada, run_id)
     assert run["status"] == "stopped"
     assert run["reason"] == "Stopped by ada before its job was submitted."
+    history = (await ada.get(f"/runs/{run_id}/events")).json()["items"]
+    await submitted(api, run_id)  # the workers' word comes too late
+    assert (await ada.get(f"/runs/{run_id}/events")).json()["items"] == history
     assert (await driver.get(f"/attempts/{run_id}-a1/config")).status_code == 401
 
 

@@ -18,7 +18,7 @@ from cli import backup as module
 from cli.backup import DATABASE, MANIFEST, backup, restore
 from cli.home import Home
 from cli.output import Refusal
-from cli.services.postgres import database_url, postgres
+from cli.services.postgres import connection_url, database_url, postgres
 from cli.supervisor import Supervisor
 from cli.tables import bring_up_to_date
 
@@ -80,7 +80,7 @@ def leave(home: Home, name: str, text: str) -> Path:
 
 
 def rows(home: Home, sql: str) -> list[tuple[object, ...]]:
-    with psycopg.connect(database_url(home).replace("+psycopg", "", 1)) as connection:
+    with psycopg.connect(connection_url(home)) as connection:
         cursor = connection.execute(sql)
         return cursor.fetchall() if cursor.description else []
 
@@ -99,7 +99,7 @@ def insert(home: Home, table: str, **given: str) -> None:
     values = {str(name): PLAIN.get(str(kind), 0) for name, kind in wanted} | given
     times = [str(name) for name, kind in wanted if str(kind).startswith("timestamp")]
     values |= dict.fromkeys(times, "2030-01-01")
-    with psycopg.connect(database_url(home).replace("+psycopg", "", 1)) as connection:
+    with psycopg.connect(connection_url(home)) as connection:
         places = ", ".join(["%s"] * len(values))
         connection.execute(
             f"insert into {table} ({', '.join(values)}) values ({places})",  # type: ignore[arg-type]

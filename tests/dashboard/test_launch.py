@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from lagoon.config import RunConfig
@@ -81,25 +82,29 @@ def test_choosing_evolution_drops_the_trainer_and_shows_its_own_fields() -> None
     assert "Population" in [field.label for field in tested.number_input]
 
 
-def test_a_clash_stands_beside_both_fields() -> None:
+@pytest.mark.parametrize(
+    ("label", "value", "words", "fields"),
+    [
+        ("Group size", 1, "group of 1 has no spread", ("method.name", "method.group_size")),
+        (
+            "Num operations",
+            7,
+            "is too short for num_operations 7",
+            ("environment.num_operations", "environment.max_turns"),
+        ),
+    ],
+)
+def test_a_clash_stands_beside_both_fields(
+    label: str, value: int, words: str, fields: tuple[str, str]
+) -> None:
     tested = open_page(FakeApi(), "launch")
-    set_number(tested, "Group size", 1)
+    set_number(tested, label, value)
     click(tested, "Check")
     shown = text(tested)
     assert shown.count("lg-field-error") == 2
-    assert "group of 1 has no spread" in shown
-    assert "clashes with method.name" in shown
-    assert "clashes with method.group_size" in shown
-
-
-def test_too_few_turns_for_an_environment_stand_beside_both_fields() -> None:
-    tested = open_page(FakeApi(), "launch")
-    set_number(tested, "Num operations", 7)
-    click(tested, "Check")
-    shown = text(tested)
-    assert shown.count("lg-field-error") == 2
-    assert "clashes with environment.num_operations" in shown
-    assert "clashes with environment.max_turns" in shown
+    assert words in shown
+    for field in fields:
+        assert f"clashes with {field}" in shown
 
 
 def test_a_good_check_says_so_and_a_change_makes_it_old() -> None:
