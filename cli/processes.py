@@ -118,6 +118,7 @@ def wait_until(
     condition: Callable[[], bool],
     seconds: float,
     *,
+    poll_seconds: float = POLL_SECONDS,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
@@ -126,7 +127,7 @@ def wait_until(
     while not condition():
         if clock() >= deadline:
             return False
-        sleep(POLL_SECONDS)
+        sleep(poll_seconds)
     return True
 
 

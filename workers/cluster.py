@@ -113,9 +113,13 @@ class RemoteGenerator(RemoteActor):
 class RemoteTrainer(RemoteActor):
     """The trainer in a Ray actor."""
 
+    _is_ready = False
+
     async def ready(self) -> None:
         """Wait until it can take steps; raises ``RunFailed`` when it could not start."""
-        await _ready("The trainer", self)
+        if not self._is_ready:
+            await _ready("The trainer", self)
+            self._is_ready = True
 
     async def step(
         self, samples: Sequence[TrainingSample], learning_rate: float

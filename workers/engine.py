@@ -26,6 +26,7 @@ from workers import engine_process
 from workers.checkpoint import save_checkpoint, weights_beside
 from workers.engine_settings import EngineSettings, engine_arguments, environment
 from workers.generators import UpdateReport
+from workers.imports import uncollected
 from workers.payload import Weights, write_payload
 from workers.rollout import Sampled
 from workers.settings import own_home
@@ -79,7 +80,7 @@ class VLLMEngine:
         os.environ.update(environment(settings.threads))
         if settings.on_cpu:
             engine_process.preload(make_short_folder(own_home()))
-        with engine_process.uncollected():
+        with uncollected():
             import vllm.v1.engine.async_llm  # noqa: F401, PLC0415  after the environment
 
     @classmethod

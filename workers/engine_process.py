@@ -16,8 +16,7 @@ import multiprocessing
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from multiprocessing import forkserver, process
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -26,13 +25,14 @@ from typing import Any
 
 import psutil
 
+from workers.imports import uncollected
 from workers.orphans import end_with_parent
 
 SOCKETS = "engine"
 PRELOADED = (
     "workers.lean_imports",
     "vllm.v1.engine.core",
-    "vllm.v1.worker.worker_base",
+    "vllm.v1.worker.cpu_worker",
     "workers.weight_transfer",
 )
 """What every engine's process imports, in order."""
@@ -59,16 +59,6 @@ def preload(folder: Path) -> None:
     forkserver.ensure_running()
     with uncollected():
         import workers.lean_imports  # noqa: F401, PLC0415  here, too, and before vLLM
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """For imports: they make much and drop nothing, so the garbage collector would only look on."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _remove_left_over(folder: Path) -> None:

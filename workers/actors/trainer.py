@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lagoon.config import RunConfig
 from lagoon.trajectory import TrainingSample
+from workers.imports import uncollected
 from workers.payload import Weights
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class TrainerActor:
 
     def ready(self) -> None:
         """Load the model; raises what went wrong."""
-        from workers.training import Trainer  # noqa: PLC0415  loads torch, in the actor alone
+        with uncollected():
+            from workers.training import Trainer  # noqa: PLC0415  loads torch, in the actor alone
 
         self._loaded = Trainer(self._model_folder, self._config)
 

@@ -160,22 +160,23 @@ class PolicyGradientLoop:
         context, max_steps = self.context, self.context.config.budget.max_steps
         context.reporter.status("running", "Evaluating the untrained policy.")
         await context.evaluate()
-        await unless_stopped(context.stop, self.trainer.ready())
-        if context.stop.is_set():  # nothing was trained: there is nothing to save
-            return "stopped"
         context.reporter.status("running", "Training.")
         started = context.stopwatch()
         while self.version < max_steps and not context.out_of_time(started):
             self._admit_at(self.version)
             step_started = context.stopwatch()
             groups = await self._draw()
-            if groups is None:
+            # Only now: the first rollouts need no trainer, which loads its model meanwhile.
+            await unless_stopped(context.stop, self.trainer.ready())
+            if groups is None or context.stop.is_set():
                 break
             await self._update(groups, step_started)
             if context.is_evaluated(self.version):
                 self.admitting = None
                 await context.evaluate()
         self.admitting = None
+        if self.version == 0 and context.stop.is_set():  # nothing was trained, nothing to save
+            return "stopped"
         return await context.conclude(self._save)
 
     def _admit_at(self, version: int) -> None:

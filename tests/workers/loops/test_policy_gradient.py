@@ -157,6 +157,21 @@ async def test_a_trainer_that_cannot_load_its_model_ends_the_run(tmp_path: Path)
     assert trainer.batches == []
 
 
+async def test_the_first_rollouts_do_not_wait_for_the_trainer(tmp_path: Path) -> None:
+    played: list[str] = []
+
+    def note(request: EpisodeRequest, generator: FakeGenerator) -> float:
+        played.append(request.split)
+        return alternating(request, generator)
+
+    class Slow(FakeTrainer):
+        async def ready(self) -> None:
+            assert played.count("train") == 4  # two prompts, two rollouts each
+
+    context, _ = loop_context(grpo_config(budget={"max_steps": 1}), [FakeGenerator(note)], tmp_path)
+    assert await PolicyGradientLoop(context, Slow()).run() == "finished"
+
+
 async def test_a_stop_is_heard_while_the_trainer_loads(tmp_path: Path) -> None:
     class Slow(FakeTrainer):
         async def ready(self) -> None:
