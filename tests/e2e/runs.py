@@ -6,7 +6,7 @@ from typing import Any
 
 from lagoon.config import RunConfig
 from lagoon.metrics import Metric
-from workers.driver import train_standalone
+from workers.standalone import train_standalone
 
 
 def small_grpo(policy: Path, **sections: Any) -> RunConfig:
