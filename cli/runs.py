@@ -41,10 +41,7 @@ def create(
     file: Annotated[Path, typer.Argument(help="The run's configuration, YAML or JSON.")],
     name: Annotated[str | None, typer.Option("--name", help="Else the file's name.")] = None,
     experiment: Annotated[str | None, typer.Option("--experiment", help="Its id.")] = None,
-    wait: CheckpointOption = Annotated[
-    int | None, typer.Option("--checkpoint", help="Its number, as `runs show` lists them.")
-]
-WaitOption = False,
+    wait: WaitOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -112,10 +109,7 @@ def show(
 
 @app.command("stop")
 def stop(
-    context: typer.Context, run_id: RunArgument, wait: CheckpointOption = Annotated[
-    int | None, typer.Option("--checkpoint", help="Its number, as `runs show` lists them.")
-]
-WaitOption = False, home: HomeOption = None
+    context: typer.Context, run_id: RunArgument, wait: WaitOption = False, home: HomeOption = None
 ) -> None:
     """Ask a run to stop: it saves its weights and ends."""
     with connect(find_home(home), context.obj) as api:
@@ -130,10 +124,7 @@ def resume(
     context: typer.Context,
     run_id: RunArgument,
     checkpoint: CheckpointOption = None,
-    wait: CheckpointOption = Annotated[
-    int | None, typer.Option("--checkpoint", help="Its number, as `runs show` lists them.")
-]
-WaitOption = False,
+    wait: WaitOption = False,
     home: HomeOption = None,
 ) -> None:
     """Have a run that stopped or failed go on, from its newest checkpoint or from another."""

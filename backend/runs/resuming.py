@@ -173,14 +173,15 @@ async def _go_on(
 async def _on_the_lineage(session: AsyncSession, run: Run) -> list[str] | None:
     """Paths of the checkpoints that nothing has superseded, newest first.
 
-    None when the newest attempt had not come to go on from any: the next one is to try the same.
+    None when the next attempt is to try what the newest one was told: that had not come to go on
+    from it, or is a fork's, without any checkpoint of its own.
     """
     attempts = await repository.attempts(session, run.id)
     newest = attempts[-1]
-    if newest.resumed_step is None and newest.candidates:
-        return None
     known = await repository.checkpoints(session, run.id)
-    return [each.path for each in reversed(known) if not is_superseded(each, attempts)]
+    found = [each.path for each in reversed(known) if not is_superseded(each, attempts)]
+    has_begun = newest.resumed_step is not None or not newest.candidates
+    return found if has_begun and (found or newest.owns_candidates) else None
 
 
 def is_superseded(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:

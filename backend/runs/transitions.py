@@ -30,7 +30,7 @@ def move(
     reason = without_nul(reason)
     for row in (run, attempt):
         _set(row, target, reason, now)
-    if target.is_terminal:
+    if not target.is_active:
         run.condition, run.condition_since = "", None
     run.waiting_for_id = None
     record(session, run, attempt.number, "status", reason, now, before=before, after=target, by=by)

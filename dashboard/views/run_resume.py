@@ -16,18 +16,16 @@ NEWEST = "newest"
 
 def actions(site: Site, detail: records.RunDetail) -> None:
     """The buttons that the run's state allows."""
-    status = RunStatus(detail["status"])
-    if status.is_resumable and st.button(
-        "Resume", icon=":material/resume:", help="Go on with a new attempt"
-    ):
-        _resume(site, detail)
-    if detail["checkpoints"] and st.button(
-        "Fork", icon=":material/fork_right:", help="A new run that begins with a checkpoint"
-    ):
-        _fork(site, detail)
+    if RunStatus(detail["status"]).is_resumable:
+        with st.popover("Resume", icon=":material/resume:", help="Go on with a new attempt"):
+            _resume(site, detail)
+    if detail["checkpoints"]:
+        with st.popover(
+            "Fork", icon=":material/fork_right:", help="A new run that begins with a checkpoint"
+        ):
+            _fork(site, detail)
 
 
-@st.dialog("Resume this run?")
 def _resume(site: Site, detail: records.RunDetail) -> None:
     known = _newest_first(detail)
     if not known:
@@ -46,35 +44,28 @@ def _resume(site: Site, detail: records.RunDetail) -> None:
             help="What the run did after that step stays in its record, marked as superseded.",
         )
         chosen = None if picked == NEWEST else int(picked)
-    with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Leave it as it is"):
+    if st.button(f"Resume {detail['name']}", type="primary", key="confirm_resume"):
+        with trouble.reported(site.api):
+            site.api.resume_run(detail["id"], chosen)
             st.rerun()
-        if st.button(f"Resume {detail['name']}", type="primary", key="confirm_resume"):
-            with trouble.reported(site.api):
-                site.api.resume_run(detail["id"], chosen)
-                st.rerun()
 
 
-@st.dialog("Fork this run")
 def _fork(site: Site, detail: records.RunDetail) -> None:
     known = _newest_first(detail)
     labels = {item["id"]: _label(item) for item in known}
-    chosen = st.selectbox("From", list(labels), format_func=labels.__getitem__)
+    chosen = st.selectbox("Begins with", list(labels), format_func=labels.__getitem__)
     name = st.text_input("Name", value=f"{detail['name']}-fork")
     most = detail["config"]["budget"]["max_steps"]
     max_steps = st.number_input(
         "Steps in all", min_value=1, value=most, help="Those up to the checkpoint are counted."
     )
     st.caption("The rest of its configuration is that of this run, which stays as it is.")
-    with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Cancel"):
-            st.rerun()
-        if st.button("Fork", type="primary", key="confirm_fork"):
-            config = {**detail["config"]}
-            config["budget"] = {**config["budget"], "max_steps": int(max_steps)}
-            with trouble.reported(site.api):
-                fork = site.api.fork_run(detail["id"], chosen, name, config)
-                site.open("run", run=fork["id"])
+    if st.button(f"Fork {detail['name']}", type="primary", key="confirm_fork"):
+        config = {**detail["config"]}
+        config["budget"] = {**config["budget"], "max_steps": int(max_steps)}
+        with trouble.reported(site.api):
+            fork = site.api.fork_run(detail["id"], chosen, name, config)
+            site.open("run", run=fork["id"])
 
 
 def _newest_first(detail: records.RunDetail) -> list[records.Checkpoint]:

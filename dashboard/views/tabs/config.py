@@ -34,6 +34,6 @@ def show(area: RunArea) -> None:
             st.html(
                 markup.notice(
                     "None saved yet.",
-                    "One is saved with every evaluation, or as configured, and one at the end.",
+                    "They come with evaluations, and at the end.",
                 )
             )

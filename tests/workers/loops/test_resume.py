@@ -200,7 +200,7 @@ async def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(tmp_pat
     context, _ = loop_context(config, [Generator(Fuse(0), 0, random.Random(1))], tmp_path)
     await PolicyGradientLoop(context, FakeTrainer()).run()
     newest, before, *_ = paths = candidates_in_attempt(tmp_path)
-    (newest / "weights").write_text("something else")
+    (newest / "weights").write_text("5")
     begins = restored(config, Candidates(tuple(paths)))
     assert begins.folder == before
     assert begins.refused == (f"{newest}: its file weights is not the one that was written",)
