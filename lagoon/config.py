@@ -98,8 +98,9 @@ class BudgetConfig(Section):
     max_seconds: float | None = Field(None, gt=0)
     """Wall-clock limit, counted from the first step; empty for none."""
     max_restarts: int = Field(3, ge=0, le=100)
-    """Times that a run whose process died starts again by itself, from its newest checkpoint. What
-    would only happen again, as an error of its environment, ends it at once."""
+    """Times in a row that a run whose process died starts again by itself, from its newest
+    checkpoint, without getting further than before. What would only happen again, as an error of
+    its environment, ends it at once."""
 
 
 class ResourcesConfig(Section):

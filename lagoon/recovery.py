@@ -26,7 +26,7 @@ def next_attempt(
 ) -> Restart | None:
     """The restart after a failure, or None when the run has failed for good.
 
-    ``num_restarts``: those since a person last started the run.
+    ``num_restarts``: those in a row that did not get further than the run had been.
     """
     if not is_transient or desired == "stop" or num_restarts >= max_restarts:
         return None

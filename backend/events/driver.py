@@ -24,10 +24,11 @@ def note_progress(
     heartbeats: Sequence[HeartbeatLogged],
 ) -> None:
     """Remember the newest step, and where the driver lives."""
-    run.step = max([run.step, *(event.step for event in steps)])
+    reported = [event.step for event in (*steps, *heartbeats)]
+    run.step = max([run.step, *reported])
+    attempt.last_step = max([attempt.last_step, *reported])
     if heartbeats:
         newest = heartbeats[-1]
-        run.step = max(run.step, newest.step)
         attempt.heartbeat_host = without_nul(newest.host)
         attempt.heartbeat_pid = newest.pid
 

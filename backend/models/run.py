@@ -91,6 +91,8 @@ class Attempt(Base):
     ray_message: Mapped[str | None]
     ray_seen_at: Mapped[datetime | None]
 
+    last_step: Mapped[int]
+    """The newest step that it has reported."""
     is_restart: Mapped[bool]
     """It was started by Lagoon itself, after a failure."""
     candidates: Mapped[list[Any]]

@@ -103,6 +103,7 @@ def new_attempt(
         ray_status=None,
         ray_message=None,
         ray_seen_at=None,
+        last_step=0,
         is_restart=is_restart,
         candidates=list(candidates),
         owns_candidates=owns_candidates,

@@ -51,7 +51,8 @@ async def fail(
         max_restarts=max_restarts,
     )
     if restart is None:
-        words = f" It had started again {max_restarts} times." if _gave_up(attempts) else ""
+        gave_up = is_transient and attempt.is_restart
+        words = f" It had started again {max_restarts} times." if gave_up else ""
         move(session, run, attempt, RunStatus.FAILED, f"{reason}{words}", now, by=by)
         return
     end_attempt(attempt, RunStatus.FAILED, reason, now)
@@ -195,17 +196,15 @@ def is_superseded(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:
 
 
 def _restarts_in_a_row(attempts: Sequence[Attempt]) -> int:
-    """Restarts since a person last started the run."""
+    """Restarts that did not get further than any attempt before them, since the last that did."""
     count = 0
-    for attempt in reversed(attempts):
-        if not attempt.is_restart:
+    for number in range(len(attempts) - 1, 0, -1):
+        attempt, before = attempts[number], attempts[:number]
+        got_further = attempt.last_step > max(each.last_step for each in before)
+        if not attempt.is_restart or got_further:
             break
         count += 1
     return count
-
-
-def _gave_up(attempts: Sequence[Attempt]) -> bool:
-    return attempts[-1].is_restart
 
 
 _WHY_NOT = {

@@ -12,6 +12,7 @@ branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
 NEW = (
+    ("attempts", "last_step", sa.BigInteger(), "0"),
     ("attempts", "is_restart", sa.Boolean(), "false"),
     ("attempts", "candidates", postgresql.JSONB(), "'[]'"),
     ("attempts", "owns_candidates", sa.Boolean(), "true"),

@@ -130,6 +130,22 @@ async def test_restarts_end_after_as_many_as_were_allowed(api: Api) -> None:
     assert [attempt["is_restart"] for attempt in run["attempts"]] == [False, True, True]
 
 
+async def test_only_restarts_that_get_no_further_are_counted(api: Api) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada, config=config(budget={"max_restarts": 2}))
+    reached = [5, 3, 7, 7, 7]
+    for number, last in enumerate(reached, start=1):
+        await send(api, driver, run_id, RUNNING, step(last, 0.5), KILLED, attempt=number)
+        if number < len(reached):
+            api.clock.advance(301)
+            driver, _ = await next_driver(api, run_id, number + 1)
+    assert (await read_run(ada, run_id))["status"] == "failed"
+    said = await reasons(ada, run_id, "status")
+    counted = [words.split("(")[1].split(")")[0] for words in said if "Starts again" in words]
+    ordinals = ["restart 1 of 2", "restart 2 of 2", "restart 1 of 2", "restart 2 of 2"]
+    assert counted == ordinals
+
+
 async def test_the_driver_of_an_attempt_that_was_replaced_may_write_nothing(api: Api) -> None:
     ada = await api.user()
     run_id, driver = await api.started(ada)

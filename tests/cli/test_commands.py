@@ -69,7 +69,10 @@ def test_a_run_is_resumed_from_its_newest_checkpoint_or_from_another(tmp_path, c
 
 
 def test_a_run_is_forked_from_its_newest_checkpoint_and_needs_one(tmp_path, capsys):
-    answers = {"GET /runs/r1": run(experiment_id="e1"), "POST /runs/r1/fork": run(id="r2", name="a-fork")}
+    answers = {
+        "GET /runs/r1": run(experiment_id="e1"),
+        "POST /runs/r1/fork": run(id="r2", name="a-fork"),
+    }
     api = FakeApi(answers)
     assert lagoon(api, tmp_path, "runs", "fork", "r1", "--name", "a-fork") == 0
     [body] = api.bodies("POST /runs/r1/fork")
