@@ -24,7 +24,7 @@ def note_progress(
     heartbeats: Sequence[HeartbeatLogged],
 ) -> None:
     """Remember the newest step, and where the driver lives."""
-    reported = [event.step for event in (*steps, *heartbeats)]
+    reported = [*(event.step for event in steps), *(event.step for event in heartbeats)]
     run.step = max([run.step, *reported])
     attempt.last_step = max([attempt.last_step, *reported])
     if heartbeats:
