@@ -202,9 +202,8 @@ def report(tally: Tally, wanted: int) -> Report:
     figure = (
         f"{tally.num_kills} kills, {tally.num_runs} runs, {tally.num_attempts} attempts: "
         f"{len(tally.false_failed)} false failed; {tally.points} points compared, "
-        f"{len(tally.differences)} series differ; {len(tally.prompts)} runs with prompts skipped or "
-        "trained twice; "
-        f"{len(tally.left)} processes left"
+        f"{len(tally.differences)} series differ; {len(tally.prompts)} runs with prompts skipped "
+        f"or trained twice; {len(tally.left)} processes left"
     )
     header = ("killed", "kills", "answer, median", "longest", "later than a minute")
     return Report(header, rows, figure, missed, NOTES)
