@@ -79,6 +79,10 @@ def train(
         Path | None,
         typer.Option("--output", help="Folder for events and weights; else a new one in runs/."),
     ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", help="Go on from a checkpoint, or from another run's --output."),
+    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Run a configuration here, without API, database or dashboard."""
@@ -95,9 +99,11 @@ def train(
     say(f"Events and weights go to {folder}.")
     found = find_home(home)
     say(use_ray(found, os.environ))
-    from workers import driver  # noqa: PLC0415  it loads Ray and torch, which nothing else needs
+    # They load Ray and torch, which nothing else needs.
+    from workers import resuming, standalone  # noqa: PLC0415
 
-    raise typer.Exit(driver.train_standalone(config, folder, found.root))
+    candidates = resuming.candidates_in(resume) if resume else resuming.FROM_THE_START
+    raise typer.Exit(standalone.train_standalone(config, folder, found.root, candidates))
 
 
 @app.command("backup")

@@ -29,6 +29,9 @@ COLUMNS = (
     ("last_heldout_success", "LAST"),
     ("reason", "REASON"),
 )
+CheckpointOption = Annotated[
+    int | None, typer.Option("--checkpoint", help="Its number, as `runs show` lists them.")
+]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the run has ended.")]
 
 
@@ -96,6 +99,10 @@ def show(
         say(f"held-out success {first:.3f} at first, {last:.3f} at last")
     for attempt in run["attempts"]:
         say(f"attempt {attempt['number']}: {attempt['status']} {attempt.get('reason') or ''}")
+    for saved in run["checkpoints"]:
+        notes = [word for word in ("final", "best") if saved[f"is_{word}"]]
+        note = f" ({', '.join(notes)})" if notes else ""
+        say(f"checkpoint {saved['id']}: step {saved['step']}{note} in {saved['path']}")
     if run.get("traceback"):
         say(run["traceback"])
 
@@ -110,6 +117,54 @@ def stop(
         if wait and not RunStatus(run["status"]).is_terminal:
             run = wait_for_end(api, run_id, quiet=True)
     say(f"Run {run_id} is {run['status']}.")
+
+
+@app.command("resume")
+def resume(
+    context: typer.Context,
+    run_id: RunArgument,
+    checkpoint: CheckpointOption = None,
+    wait: WaitOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Have a run that stopped or failed go on, from its newest checkpoint or from another."""
+    with connect(find_home(home), context.obj) as api:
+        run = api.post(f"/runs/{run_id}/resume", {"checkpoint_id": checkpoint})
+        say(f"Run {run_id} is {run['status']}. {run['reason']}")
+        if wait:
+            run = wait_for_end(api, run_id, quiet=False)
+    if wait and run["status"] != RunStatus.FINISHED:
+        raise typer.Exit(1)
+
+
+@app.command("fork")
+def fork(
+    context: typer.Context,
+    run_id: RunArgument,
+    checkpoint: CheckpointOption = None,
+    name: Annotated[str | None, typer.Option("--name", help="Else the run's, with -fork.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--config", help="A configuration; else the run's own.")
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a new run that begins with one of a run's checkpoints: the newest, or another."""
+    with connect(find_home(home), context.obj) as api:
+        run = api.get(f"/runs/{run_id}")
+        if checkpoint is None and not run["checkpoints"]:
+            raise Refusal(f"Run {run_id} has no checkpoint to begin with.")
+        body = {
+            "checkpoint_id": checkpoint or run["checkpoints"][-1]["id"],
+            "name": name or f"{run['name']}-fork",
+            "config": read_config(file) if file else None,
+            "experiment_id": run["experiment_id"],
+        }
+        forked = api.post(f"/runs/{run_id}/fork", body)
+    if as_json:
+        say_json(forked)
+    else:
+        say(f"Run {forked['id']} ({forked['name']}) is {forked['status']}.")
 
 
 @app.command("logs")

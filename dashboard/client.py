@@ -178,6 +178,18 @@ class Api:
         """Ask a run to stop."""
         return cast(records.RunDetail, self._json("POST", f"/runs/{run_id}/stop"))
 
+    def resume_run(self, run_id: str, checkpoint_id: int | None) -> records.RunDetail:
+        """Have a run go on, from a checkpoint or from the newest."""
+        body = {"checkpoint_id": checkpoint_id}
+        return cast(records.RunDetail, self._json("POST", f"/runs/{run_id}/resume", body=body))
+
+    def fork_run(
+        self, run_id: str, checkpoint_id: int, name: str, config: records.Config
+    ) -> records.RunDetail:
+        """A new run that begins with a run's checkpoint."""
+        body = {"checkpoint_id": checkpoint_id, "name": name, "config": config}
+        return cast(records.RunDetail, self._json("POST", f"/runs/{run_id}/fork", body=body))
+
     def metrics(
         self,
         run_id: str,

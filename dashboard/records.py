@@ -48,6 +48,8 @@ class Attempt(TypedDict):
     """One try of a run on the cluster."""
 
     number: int
+    is_restart: bool
+    resumed_step: int | None
     status: str
     submitted_at: str | None
     started_at: str | None
@@ -56,11 +58,15 @@ class Attempt(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """Weights that were kept."""
+    """Weights that were kept, with what a run needs to go on from them."""
 
+    id: int
+    attempt: int
     step: int
     path: str
     is_final: bool
+    is_best: bool
+    num_bytes: int | None
 
 
 class RunReference(TypedDict):
@@ -88,6 +94,8 @@ class RunDetail(RunSummary):
     first_nan: FirstNan | None
     traceback: str | None
     checkpoints: list[Checkpoint]
+    parent_run_id: str | None
+    parent_step: int | None
 
 
 class Experiment(TypedDict, total=False):

@@ -65,6 +65,11 @@ class Curve:
         return self.values[max(self.values)] if self.values else default
 
 
+def _lineage(detail: records.RunDetail) -> list[int | None]:
+    """The steps that the run's attempts went on from."""
+    return [attempt["resumed_step"] for attempt in detail["attempts"]]
+
+
 class RunWatch:
     """One run, as far as this session has seen it."""
 
@@ -78,8 +83,8 @@ class RunWatch:
     def refresh(self, api: Api) -> records.RunDetail:
         """The run's detail now."""
         detail = api.run(self.run_id)
-        if self.detail and len(self.detail["attempts"]) != len(detail["attempts"]):
-            # A new attempt takes over from the step it resumed at: what was read is superseded.
+        if self.detail and _lineage(self.detail) != _lineage(detail):
+            # A new attempt takes over from the step it went on from: what was read is superseded.
             self._curves, self._read = {}, {}
         self.detail = detail
         return detail

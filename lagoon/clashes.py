@@ -90,14 +90,6 @@ def _lengths(config: RunConfig) -> Iterator[Clash]:
 
 def _checkpoints(config: RunConfig) -> Iterator[Clash]:
     every_steps, max_steps = config.checkpoint.every_steps, config.budget.max_steps
-    # Compared with the default: a resolved configuration, which has all fields set, stays valid.
-    keep, default = config.checkpoint.keep, type(config.checkpoint).model_fields["keep"].default
-    if every_steps is None and keep != default:
-        yield Clash(
-            ("checkpoint.keep", "checkpoint.every_steps"),
-            f"keeping {keep} checkpoints has no effect without checkpoint.every_steps: only the "
-            "final weights are saved",
-        )
     if every_steps is not None and every_steps > max_steps:
         yield Clash(
             ("checkpoint.every_steps", "budget.max_steps"),

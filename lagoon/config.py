@@ -97,6 +97,10 @@ class BudgetConfig(Section):
     """Optimizer steps, or ES generations."""
     max_seconds: float | None = Field(None, gt=0)
     """Wall-clock limit, counted from the first step; empty for none."""
+    max_restarts: int = Field(3, ge=0, le=100)
+    """Times in a row that a run whose process died starts again by itself, from its newest
+    checkpoint, without getting further than before. What would only happen again, as an error of
+    its environment, ends it at once."""
 
 
 class ResourcesConfig(Section):
@@ -109,12 +113,13 @@ class ResourcesConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """Weights kept on disk, in Hugging Face format."""
+    """What is kept on disk: weights in Hugging Face format, with all that a run needs to go on."""
 
     every_steps: int | None = Field(None, ge=1)
-    """Steps between checkpoints; empty keeps only the final weights."""
+    """Steps between checkpoints; empty saves one with every evaluation."""
     keep: int = Field(2, ge=1)
-    """Newest checkpoints that are kept besides the final one."""
+    """Newest checkpoints that are kept, besides the final one and the one with the best held-out
+    success."""
 
 
 class RunConfig(Section):

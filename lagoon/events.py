@@ -179,6 +179,25 @@ class CheckpointLogged(_Event):
     is_final: bool
     dropped: tuple[str, ...] = ()
     """Paths of older ones that are removed now: no more than ``checkpoint.keep`` stay."""
+    num_bytes: int | None = Field(default=None, ge=0)
+    is_best: bool = False
+    """No checkpoint of the run before it had a better held-out success."""
+
+
+class ResumedLogged(_Event):
+    """The attempt goes on from a checkpoint."""
+
+    type: Literal["resumed"] = "resumed"
+    step: int = Field(ge=0)
+    """Policy version that it goes on from."""
+    path: str
+    refused: tuple[str, ...] = Field(default=(), max_length=MAX_PARTS)
+    """Newer checkpoints that could not be used, each with the reason."""
+
+    @property
+    def num_parts(self) -> int:
+        """Its refused checkpoints."""
+        return len(self.refused)
 
 
 class RunEnded(_Event):
@@ -188,6 +207,8 @@ class RunEnded(_Event):
     outcome: EndMarker
     reason: str
     traceback: str | None = None
+    is_transient: bool = False
+    """A failure that need not happen again, as of a process that was killed."""
 
 
 Event = Annotated[
@@ -198,6 +219,7 @@ Event = Annotated[
     | HeartbeatLogged
     | LogLogged
     | CheckpointLogged
+    | ResumedLogged
     | RunEnded,
     Field(discriminator="type"),
 ]

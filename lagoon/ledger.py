@@ -41,6 +41,10 @@ class Ledger:
         """Ready groups were drawn for an update."""
         return self._checked(ready=self.ready - count, reserved=self.reserved + count)
 
+    def put_back(self, count: int) -> "Ledger":
+        """Drawn groups that were not trained on are ready again."""
+        return self._checked(reserved=self.reserved - count, ready=self.ready + count)
+
     def train(self, count: int) -> "Ledger":
         """Reserved groups were trained on."""
         return self._checked(reserved=self.reserved - count, trained=self.trained + count)

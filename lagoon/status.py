@@ -3,9 +3,10 @@
 ::
 
     queued ──▶ starting ──▶ running ──▶ finished
-       │           │           │
-       └───────────┴── stopping ──▶ stopped
-                   └──────────────▶ failed
+     ▲ │           │           │
+     │ └───────────┴── stopping ──▶ stopped
+     │             └──────────────▶ failed
+     └── another attempt: a restart, or somebody resumes what stopped or failed
 """
 
 from enum import StrEnum
@@ -33,8 +34,13 @@ class RunStatus(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """True when nothing more will happen to the run."""
-        return not TRANSITIONS[self]
+        """True when nothing more will happen to the run by itself."""
+        return self in (RunStatus.FINISHED, RunStatus.STOPPED, RunStatus.FAILED)
+
+    @property
+    def is_resumable(self) -> bool:
+        """True when somebody may have the run go on."""
+        return self in (RunStatus.STOPPED, RunStatus.FAILED)
 
     @property
     def is_active(self) -> bool:
@@ -51,15 +57,22 @@ TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
             RunStatus.FINISHED,
             RunStatus.STOPPED,
             RunStatus.FAILED,
+            RunStatus.QUEUED,
         }
     ),
     RunStatus.RUNNING: frozenset(
-        {RunStatus.STOPPING, RunStatus.FINISHED, RunStatus.STOPPED, RunStatus.FAILED}
+        {
+            RunStatus.STOPPING,
+            RunStatus.FINISHED,
+            RunStatus.STOPPED,
+            RunStatus.FAILED,
+            RunStatus.QUEUED,
+        }
     ),
     RunStatus.STOPPING: frozenset({RunStatus.FINISHED, RunStatus.STOPPED, RunStatus.FAILED}),
     RunStatus.FINISHED: frozenset(),
-    RunStatus.STOPPED: frozenset(),
-    RunStatus.FAILED: frozenset(),
+    RunStatus.STOPPED: frozenset({RunStatus.QUEUED}),
+    RunStatus.FAILED: frozenset({RunStatus.QUEUED}),
 }
 
 

@@ -38,6 +38,8 @@ ACTOR_CONCURRENCY = 64
 class ProcessDied(RuntimeError):
     """An actor's process is gone, without an error of its own."""
 
+    is_transient = True
+
     def __init__(self) -> None:
         super().__init__(
             "its process was killed or crashed (is its machine out of memory?); weights that were "
@@ -184,8 +186,13 @@ def own_cluster(home: Path) -> dict[str, Any]:
     }
 
 
-def start_generators(config: RunConfig, model_folder: Path) -> list[RemoteGenerator]:
-    """Ask Ray for the run's generators; they load their engines at the same time."""
+def start_generators(
+    config: RunConfig, model_folder: Path, checkpoint: Path | None = None, version: int = 0
+) -> list[RemoteGenerator]:
+    """Ask Ray for the run's generators; they load their engines at the same time.
+
+    They begin with the model folder, or with ``checkpoint`` as ``version``.
+    """
     resources = config.resources
     actor_class = ray.remote(GeneratorActor).options(
         num_cpus=resources.cpus_per_generator,
@@ -196,19 +203,26 @@ def start_generators(config: RunConfig, model_folder: Path) -> list[RemoteGenera
     threads = max(1, int(resources.cpus_per_generator))
     arguments = (str(model_folder), config.model_dump(mode="json"), threads)
     return [
-        RemoteGenerator(actor_class.remote(*arguments, index))
+        RemoteGenerator(actor_class.remote(*arguments, index, _text(checkpoint), version))
         for index in range(config.rollout.num_generators)
     ]
 
 
-def start_trainer(config: RunConfig, model_folder: Path) -> RemoteTrainer | None:
+def start_trainer(
+    config: RunConfig, model_folder: Path, checkpoint: Path | None = None, version: int = 0
+) -> RemoteTrainer | None:
     """Ask Ray for the trainer; None for methods without gradients."""
     if config.trainer is None:
         return None
     actor_class = ray.remote(TrainerActor).options(
         num_cpus=config.trainer.cpus, num_gpus=config.trainer.gpus
     )
-    return RemoteTrainer(actor_class.remote(str(model_folder), config.model_dump(mode="json")))
+    arguments = (str(model_folder), config.model_dump(mode="json"), _text(checkpoint), version)
+    return RemoteTrainer(actor_class.remote(*arguments))
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 async def all_started(generators: Sequence[RemoteGenerator], trainer: RemoteTrainer | None) -> None:

@@ -2,9 +2,9 @@
 
 ::
 
-    config ─▶ model folder ─▶ generators + trainer (Ray) ─▶ loop ─▶ final weights ─▶ end marker
-                                                              │
-                                                 events ─▶ sink ─▶ API or JSONL file
+    config ─▶ model folder, or checkpoint ─▶ generators + trainer (Ray) ─▶ loop ─▶ final weights
+                                                                             │     ─▶ end marker
+                                                                events ─▶ sink ─▶ API or JSONL file
 
 From the moment that it has its config, its last event is the end marker: finished, stopped or
 failed, with the cause in one sentence.
@@ -23,17 +23,19 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import ray
 
+from lagoon.checkpoints import UPDATES
 from lagoon.clashes import Capacity, capacity_clashes
 from lagoon.config import RunConfig
-from lagoon.events import HeartbeatLogged, RunEnded
+from lagoon.events import HeartbeatLogged, ResumedLogged, RunEnded
 from workers import cluster
+from workers.checkpoints import Checkpoints
 from workers.environments import num_tasks
 from workers.generators import GeneratorHandle, Generators, RunFailed
 from workers.heldout import heldout_indices
@@ -42,8 +44,9 @@ from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
 from workers.models.folders import ModelError, model_folder
 from workers.reporting import Reporter, SinkHandler
+from workers.resuming import FROM_THE_START, Candidates, Restored, restored
 from workers.settings import own_home
-from workers.sink import JsonlSink, PlatformSink, Sink
+from workers.sink import PlatformSink, Sink
 
 HEARTBEAT_SECONDS = 5.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
@@ -86,6 +89,17 @@ class Surroundings:
     checkpoints: Path
     home: Path
     stop: asyncio.Event
+    candidates: Candidates = FROM_THE_START
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a loop needs that took time to get ready."""
+
+    begins: Restored
+    heldout: Sequence[int]
+    generators: Sequence[GeneratorHandle]
+    trainer: TrainerHandle | None
 
 
 async def train(config: RunConfig, surroundings: Surroundings) -> Outcome:
@@ -93,21 +107,20 @@ async def train(config: RunConfig, surroundings: Surroundings) -> Outcome:
     progress = Progress()
     heartbeat = asyncio.ensure_future(_heartbeat(surroundings.sink, progress))
     try:
-        started = await unless_stopped(surroundings.stop, _start(config, surroundings))
+        started = await unless_stopped(surroundings.stop, _start(config, surroundings, progress))
         if started is None:
             return "stopped"
-        return await _loop(config, surroundings, progress, *started).run()
+        return await _loop(config, surroundings, progress, started).run()
     finally:
         heartbeat.cancel()
 
 
-async def _start(
-    config: RunConfig, surroundings: Surroundings
-) -> tuple[list[int], list[cluster.RemoteGenerator], cluster.RemoteTrainer | None]:
-    """The run's held-out tasks, and its actors: generators with their models loaded, and a trainer
-    that loads its own."""
+async def _start(config: RunConfig, surroundings: Surroundings, progress: Progress) -> Started:
+    """The run's beginning, its held-out tasks, and its actors: generators with their models loaded,
+    and a trainer that loads its own."""
     reporter = Reporter(surroundings.sink, time.time)
     _check_capacity(config)
+    begins = await _restore(config, surroundings, progress)
     reporter.status("starting", "Choosing held-out tasks.")
     environment = config.environment
     heldout = await heldout_indices(
@@ -121,36 +134,48 @@ async def _start(
     except ModelError as error:
         raise RunFailed(f"The model cannot be used: {error}", traceback.format_exc()) from error
     reporter.status("starting", "Starting generators and trainer.")
-    generators = cluster.start_generators(config, folder)
-    trainer = cluster.start_trainer(config, folder)
+    where = (folder, begins.folder, begins.state.version)
+    generators = cluster.start_generators(config, *where)
+    trainer = cluster.start_trainer(config, *where)
     await cluster.all_started(generators, trainer)
-    return heldout, generators, trainer
+    return Started(begins, heldout, generators, trainer)
+
+
+async def _restore(config: RunConfig, surroundings: Surroundings, progress: Progress) -> Restored:
+    """What the attempt begins with, which is also said."""
+    begins = await asyncio.to_thread(restored, config, surroundings.candidates)
+    progress.version, progress.evaluated = begins.state.version, begins.state.evaluated
+    progress.heldout_success = begins.heldout_success
+    for reason in begins.refused:
+        logger.warning("a checkpoint cannot be used: %s", reason)
+    if begins.version > 0:
+        path = "" if begins.folder is None else str(begins.folder)
+        surroundings.sink.log(
+            ResumedLogged(at=time.time(), step=begins.version, path=path, refused=begins.refused)
+        )
+    return begins
 
 
 def _loop(
-    config: RunConfig,
-    surroundings: Surroundings,
-    progress: Progress,
-    heldout: Sequence[int],
-    generators: Sequence[GeneratorHandle],
-    trainer: TrainerHandle | None,
+    config: RunConfig, surroundings: Surroundings, progress: Progress, started: Started
 ) -> EvolutionLoop | PolicyGradientLoop:
+    sink, begins = surroundings.sink, started.begins
     context = LoopContext(
         config=config,
-        generators=Generators(generators, lambda: progress.version),
-        reporter=Reporter(surroundings.sink, time.time),
-        sink=surroundings.sink,
+        generators=Generators(started.generators, lambda: progress.version),
+        reporter=Reporter(sink, time.time),
         progress=progress,
         stop=surroundings.stop,
         clock=time.time,
         stopwatch=time.monotonic,
         num_train_tasks=num_tasks(config.environment, "train"),
-        heldout=heldout,
-        checkpoints=surroundings.checkpoints,
+        heldout=started.heldout,
+        checkpoints=Checkpoints(surroundings.checkpoints, config, sink, time.time, begins.kept),
+        begins=begins.state,
     )
-    if trainer is None:
-        return EvolutionLoop(context)
-    return PolicyGradientLoop(context, trainer)
+    if started.trainer is None:
+        return EvolutionLoop(context, begins.updates)
+    return PolicyGradientLoop(context, started.trainer)
 
 
 def _check_capacity(config: RunConfig) -> None:
@@ -168,7 +193,12 @@ async def _heartbeat(sink: Sink, progress: Progress) -> None:
 
 
 def run_to_end(
-    config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+    config: RunConfig,
+    sink: Sink,
+    switch: StopSwitch,
+    checkpoints: Path,
+    home: Path,
+    candidates: Candidates = FROM_THE_START,
 ) -> RunEnded:
     """Run a config, whatever happens, and return the end marker, which was also logged.
 
@@ -179,7 +209,7 @@ def run_to_end(
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
-        ended = asyncio.run(_until_end(config, sink, switch, checkpoints, home))
+        ended = asyncio.run(_until_end(config, sink, switch, checkpoints, home, candidates))
     finally:
         logging.getLogger().removeHandler(handler)
     sink.log(ended)
@@ -187,7 +217,12 @@ def run_to_end(
 
 
 async def _until_end(
-    config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+    config: RunConfig,
+    sink: Sink,
+    switch: StopSwitch,
+    checkpoints: Path,
+    home: Path,
+    candidates: Candidates,
 ) -> RunEnded:
     stop = asyncio.Event()
     heard: list[signal.Signals] = []
@@ -203,11 +238,13 @@ async def _until_end(
         # After Ray, which puts a handler of its own in the place of any that is there before.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
-        outcome = await train(config, Surroundings(sink, checkpoints, home, stop))
+        surroundings = Surroundings(sink, checkpoints, home, stop, candidates)
+        outcome = await train(config, surroundings)
         reason = f"The driver received {heard[0].name}." if outcome == "stopped" and heard else ""
         return RunEnded(at=time.time(), outcome=outcome, reason=reason)
     except RunFailed as error:
-        return _failure(str(error), error.details or traceback.format_exc())
+        details = error.details or traceback.format_exc()
+        return _failure(str(error), details, is_transient=error.is_transient)
     except Exception as error:  # the end marker must be written whatever went wrong
         return _failure(f"The driver failed: {error}".splitlines()[0], traceback.format_exc())
     finally:
@@ -216,65 +253,15 @@ async def _until_end(
             ray.shutdown()
 
 
-def _failure(reason: str, details: str) -> RunEnded:
+def _failure(reason: str, details: str, *, is_transient: bool = False) -> RunEnded:
     logger.error("%s\n%s", reason, details)
-    return RunEnded(at=time.time(), outcome="failed", reason=reason, traceback=details)
-
-
-Run = Callable[[RunConfig, Sink, StopSwitch, Path, Path], RunEnded]
-
-
-def train_standalone(
-    config: RunConfig, output: Path, home: Path | None = None, run: Run = run_to_end
-) -> int:
-    """Run a config without any platform: events and weights go below ``output``.
-
-    What happens is said on standard error, and last of all the outcome with its reason. Returns 0
-    when the run finished or was stopped, 1 when it failed. Raises ``FileExistsError`` when
-    ``output`` holds the events of another run, with nothing changed.
-    """
-    home = home or own_home()
-    sink = JsonlSink(output / "events.jsonl")
-    try:
-        (output / "config.json").write_text(config.model_dump_json(indent=2), encoding="utf-8")
-        with _log_on_stderr(), _home_for_children(home):
-            ended = run(config, sink, StopSwitch(), output / "checkpoints", home)
-    finally:
-        sink.close()
-    sys.stderr.write(": ".join(filter(None, (ended.outcome, ended.reason))) + "\n")
-    return 1 if ended.outcome == "failed" else 0
-
-
-@contextlib.contextmanager
-def _log_on_stderr() -> Iterator[None]:
-    """Show the log of Lagoon's own modules from INFO on, and warnings of all others."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    ours = [logging.getLogger(name) for name in ("lagoon", "workers")]
-    levels = [each.level for each in ours]
-    logging.getLogger().addHandler(handler)
-    for each in ours:
-        each.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(handler)
-        for each, level in zip(ours, levels, strict=True):
-            each.setLevel(level)
-
-
-@contextlib.contextmanager
-def _home_for_children(home: Path) -> Iterator[None]:
-    """All processes that are started meanwhile carry LAGOON_HOME, whoever chose the home."""
-    before = os.environ.get("LAGOON_HOME")
-    os.environ["LAGOON_HOME"] = str(home)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["LAGOON_HOME"]
-        else:
-            os.environ["LAGOON_HOME"] = before
+    return RunEnded(
+        at=time.time(),
+        outcome="failed",
+        reason=reason,
+        traceback=details,
+        is_transient=is_transient,
+    )
 
 
 def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
@@ -284,10 +271,10 @@ def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
     folder = home / "attempts" / attempt_id
     switch = StopSwitch()
     with open_connection(api_url, token) as client:
-        config = _fetch_config(client, attempt_id)
+        config, candidates = _fetch_config(client, attempt_id)
         sink = PlatformSink(client, attempt_id, folder / "spool.jsonl", switch.request)
         try:
-            ended = run_to_end(config, sink, switch, folder / "checkpoints", home)
+            ended = run_to_end(config, sink, switch, folder / "checkpoints", home, candidates)
         finally:
             arrived = sink.close()
     return 1 if ended.outcome == "failed" or not arrived else 0
@@ -303,8 +290,11 @@ def open_connection(api_url: str, token: str) -> httpx.Client:
     )
 
 
-def _fetch_config(client: httpx.Client, attempt_id: str) -> RunConfig:
-    """The attempt's config; an API that is restarting is asked again for a minute."""
+def _fetch_config(client: httpx.Client, attempt_id: str) -> tuple[RunConfig, Candidates]:
+    """The attempt's config, and what it may go on from.
+
+    An API that is restarting is asked again for a minute.
+    """
     for seconds in (1, 2, 4, 8, 15, 30, None):
         try:
             answer = client.get(f"/api/v1/attempts/{attempt_id}/config")
@@ -315,7 +305,13 @@ def _fetch_config(client: httpx.Client, attempt_id: str) -> RunConfig:
                 raise
         time.sleep(seconds)
     answer.raise_for_status()
-    return RunConfig.model_validate(answer.json()["config"])
+    told = answer.json()
+    candidates = Candidates(
+        checkpoints=tuple(map(Path, told["checkpoints"])),
+        updates=tuple(Path(folder) / UPDATES for folder in told["earlier_folders"]),
+        owns=told["owns_checkpoints"],
+    )
+    return RunConfig.model_validate(told["config"]), candidates
 
 
 def main() -> int:

@@ -42,6 +42,8 @@ LOGPROBS = "lagoon_logprobs"
 class EngineFailed(RuntimeError):
     """The engine process is gone or holds unknown weights: nothing sampled after is trustworthy."""
 
+    is_transient = True
+
 
 class VLLMEngine:
     """A vLLM engine in a process of its own. Made by ``start`` inside a running event loop."""
@@ -84,8 +86,16 @@ class VLLMEngine:
             import vllm.v1.engine.async_llm  # noqa: F401, PLC0415  after the environment
 
     @classmethod
-    async def start(cls, model_folder: Path, settings: EngineSettings) -> VLLMEngine:
-        """Start the engine process with the weights of ``model_folder``, as version 0.
+    async def start(
+        cls,
+        model_folder: Path,
+        settings: EngineSettings,
+        version: int = 0,
+        origin: Path | None = None,
+    ) -> VLLMEngine:
+        """Start the engine process with the weights of ``model_folder``, as ``version``.
+
+        ``origin`` is the run's starting model, where the folder is a later checkpoint of it.
 
         Raises ``ValueError`` when the folder holds no safetensors file: a publish is checked
         against its names and shapes.
@@ -103,10 +113,14 @@ class VLLMEngine:
         engine = AsyncLLM.from_engine_args(engine_arguments(model_folder, settings))
         await engine.init_weight_transfer_engine(
             WeightTransferInitRequest(
-                {"model_folder": str(model_folder), "keep_master": settings.keep_master}
+                {
+                    "model_folder": str(model_folder),
+                    "keep_master": settings.keep_master,
+                    "origin": str(origin or model_folder),
+                }
             )
         )
-        await engine.update_weight_version("0")
+        await engine.update_weight_version(str(version))
         (shapes,) = await engine.collective_rpc("lagoon_shapes")
         return cls(engine, model_folder, settings, shapes)
 

@@ -21,10 +21,12 @@ T = TypeVar("T")
 class RunFailed(Exception):
     """The run cannot go on. The message is one sentence for its page."""
 
-    def __init__(self, reason: str, details: str = "") -> None:
+    def __init__(self, reason: str, details: str = "", *, is_transient: bool = False) -> None:
         super().__init__(reason)
         self.details = details
         """A traceback from another process, for the log."""
+        self.is_transient = is_transient
+        """It need not happen again: a process was killed, or its machine is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +172,24 @@ def refuse_disagreement(checksums: Sequence[str], version: int) -> None:
         )
 
 
+def refuse_other_weights(reports: Sequence[UpdateReport], logged: str, version: int) -> None:
+    """Raise ``RunFailed`` when an update that was made again did not give the same weights."""
+    if any(report.checksum != logged for report in reports):
+        raise RunFailed(
+            f"Update {version}, made again from its log, gives other weights than it gave before: "
+            "was the log changed, or another version of torch installed? The checkpoint before it "
+            "is as it was; resume from that one to evaluate the generations after it anew."
+        )
+
+
 def failure(what: str, error: BaseException) -> RunFailed:
     """``what`` and the cause in one sentence, with the traceback as details.
 
-    An error from another process wraps its cause: the cause is what a person should read.
+    An error from another process wraps its cause: the cause is what a person should read. An error
+    of a kind that need not happen again says so by ``is_transient``.
     """
     cause = getattr(error, "cause", None) or error
     text = str(cause).strip() or type(cause).__name__
     details = str(error) if cause is not error else "".join(format_exception(error))
-    return RunFailed(f"{what}: {text.splitlines()[0][:300]}", details)
+    is_transient = bool(getattr(cause, "is_transient", False))
+    return RunFailed(f"{what}: {text.splitlines()[0][:300]}", details, is_transient=is_transient)

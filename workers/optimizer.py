@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from lagoon.config import TrainerConfig
+
+MASTER = "master"
 
 
 class Optimizer:
@@ -18,6 +20,7 @@ class Optimizer:
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], settings: TrainerConfig) -> None:
+        self._names = list(parameters)
         self._parameters = list(parameters.values())
         self._masters = [
             parameter
@@ -63,6 +66,43 @@ class Optimizer:
             for parameter, master in zip(self._parameters, self._masters, strict=True):
                 if parameter is not master:
                     parameter.copy_(master)
+
+    def state(self) -> dict[str, Tensor]:
+        """All that a later optimizer needs to go on bit for bit, by part and parameter.
+
+        Moments, their step counts, and the masters of parameters that are not float32.
+        """
+        found: dict[str, Tensor] = {}
+        for name, parameter, master in self._named():
+            if parameter is not master:
+                found[f"{MASTER}/{name}"] = master.detach()
+            for part, value in self._adam.state.get(master, {}).items():
+                found[f"{part}/{name}"] = value
+        return {name: tensor.cpu().contiguous() for name, tensor in found.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what ``state`` returned. Raises ``ValueError`` for another model's."""
+        parts: dict[str, dict[str, Tensor]] = {name: {} for name in self._names}
+        for key, tensor in state.items():
+            part, _, name = key.partition("/")
+            if name not in parts:
+                raise ValueError(f"the optimizer's state has {key!r}, which is not of this model")
+            parts[name][part] = tensor
+        for name, parameter, master in self._named():
+            values = parts[name]
+            if parameter is not master:
+                with torch.no_grad():
+                    master.copy_(values.pop(MASTER))
+                    parameter.copy_(master)
+            if any(v.ndim and v.shape != master.shape for v in values.values()):
+                raise ValueError(f"the optimizer's state of {name!r} has another shape")
+            if values:
+                self._adam.state[master] = {
+                    part: value.to(master.device, copy=True) for part, value in values.items()
+                }
+
+    def _named(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        return zip(self._names, self._parameters, self._masters, strict=True)
 
     def drop_gradient(self) -> None:
         """Forget the summed gradient."""

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from lagoon.checkpoints import OPTIMIZER
 from lagoon.config import RunConfig, TrainerConfig
 from lagoon.losses import TokenBatch
 from lagoon.methods import PolicyGradient
@@ -51,30 +52,45 @@ class NonFiniteGradient(ArithmeticError):
 class Trainer:
     """A model that takes optimizer steps on batches of trajectories."""
 
-    def __init__(self, model_folder: Path, config: RunConfig) -> None:
+    def __init__(
+        self,
+        model_folder: Path,
+        config: RunConfig,
+        checkpoint: Path | None = None,
+        version: int = 0,
+    ) -> None:
+        """The policy of ``model_folder``, or that of ``checkpoint`` after ``version`` steps.
+
+        A penalty's reference is the model folder's in either case.
+        """
         method, settings = config.method, config.trainer
         if not isinstance(method, PolicyGradient) or settings is None:
             raise TypeError(f"{method.title} takes no gradient steps")
         torch.set_num_threads(max(1, int(settings.cpus)))
         torch.manual_seed(config.seed)
-        self.version = 0
+        self.version = version
         """Optimizer steps taken since the model folder."""
         self._model_folder = model_folder
         self._dtype = config.model.dtype
         self._method: PolicyGradient = method
         self._settings: TrainerConfig = settings
         self._device = torch.device("cuda" if settings.gpus > 0 else "cpu")
-        model = AutoModelForCausalLM.from_pretrained(
-            model_folder, dtype=getattr(torch, self._dtype), local_files_only=True
-        ).to(self._device)
-        # Dropout would train another policy than the one that sampled.
-        model.eval()
+        model = self._loaded(checkpoint or model_folder)
         self._policy = Policy(model, config.rollout.temperature or 0.0)
         self._reference: Policy | None = None
         if method.needs_reference:
-            frozen = copy.deepcopy(model).requires_grad_(False)
-            self._reference = Policy(frozen, self._policy.temperature)
+            frozen = copy.deepcopy(model) if checkpoint is None else self._loaded(model_folder)
+            self._reference = Policy(frozen.requires_grad_(False), self._policy.temperature)
         self._optimizer = Optimizer(dict(model.named_parameters()), settings)
+        if checkpoint is not None:
+            self._optimizer.load(load_file(checkpoint / OPTIMIZER))
+
+    def _loaded(self, folder: Path) -> Any:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, self._dtype), local_files_only=True
+        ).to(self._device)
+        # Dropout would train another policy than the one that sampled.
+        return model.eval()
 
     def step(
         self, samples: Sequence[TrainingSample], learning_rate: float
@@ -119,7 +135,8 @@ class Trainer:
         return weights, checksum(weights)
 
     def save(self, folder: Path) -> None:
-        """Write the weights as a Hugging Face folder, tokenizer included."""
+        """Write the weights as a Hugging Face folder, tokenizer included, and the optimizer's state
+        as a part of the checkpoint that it becomes."""
         weights = weights_beside(folder)
         tensors = {
             name: parameter.detach().cpu().contiguous()
@@ -127,6 +144,8 @@ class Trainer:
         }
         save_file(tensors, weights, metadata={"format": "pt"})
         save_checkpoint(folder, self._model_folder, self._dtype, weights)
+        (folder / OPTIMIZER).parent.mkdir(exist_ok=True)
+        save_file(self._optimizer.state(), folder / OPTIMIZER)
 
     def _micro_batches(self, samples: Sequence[TrainingSample]) -> Iterator[MicroBatch]:
         max_tokens = self._settings.microbatch_tokens

@@ -52,6 +52,8 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is untyped
 
     model_folder: str
     keep_master: bool = False
+    origin: str = ""
+    """The run's starting model, from which the drift is measured; empty: the model folder."""
 
 
 @dataclass
@@ -77,11 +79,12 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):  #
         """Read the names and shapes of the checkpoint, and the master when it is wanted."""
         end_with_parent()
         self.is_tied = bool(getattr(self.model_config.hf_config, "tie_word_embeddings", False))
-        self.files = sorted(Path(init_info.model_folder).glob("*.safetensors"))
+        files = _weight_files(init_info.model_folder)
+        self.origin_files = _weight_files(init_info.origin or init_info.model_folder)
         self.master: dict[str, Tensor] | None = None
         self.checksum = ""
         self.update_norm = 0.0
-        initial = dict(self._checkpoint(self.files))
+        initial = dict(self._checkpoint(files))
         self.shapes = {name: list(tensor.shape) for name, tensor in initial.items()}
         if init_info.keep_master:
             self.master = {name: tensor.float().clone() for name, tensor in initial.items()}
@@ -131,11 +134,11 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):  #
         return self.master
 
     def drift_norm(self) -> float:
-        """Distance of the master from the model folder, read again to save a copy in memory."""
+        """Distance of the master from the run's start, read again to save a copy in memory."""
         master = self.required_master()
         squares = sum(
             sum_of_squares(master[name] - tensor.float())
-            for name, tensor in self._checkpoint(self.files)
+            for name, tensor in self._checkpoint(self.origin_files)
         )
         return float(squares**0.5)
 
@@ -164,6 +167,10 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):  #
                     tensor = opened.get_tensor(name)
                     if tensor.is_floating_point():
                         yield name, tensor
+
+
+def _weight_files(folder: str) -> list[Path]:
+    return sorted(Path(folder).glob("*.safetensors"))
 
 
 def _checksum(weights: Mapping[str, Tensor]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
@@ -19,6 +20,7 @@ from backend.attempts.schemas import (
 )
 from backend.dependencies import ContextOf, Now, SessionOf
 from backend.errors import NotFound, Problem
+from backend.ids import attempt_id
 from backend.models import Attempt, Run
 from backend.paging import Page
 from backend.runs.transitions import move, record
@@ -30,16 +32,28 @@ router = APIRouter(tags=["attempts"])
 
 
 @router.get("/attempts/{attempt_id}/config")
-async def read_attempt_config(attempt: OwnAttempt, session: SessionOf) -> AttemptConfig:
-    """The configuration that the driver is to run."""
+async def read_attempt_config(
+    attempt: OwnAttempt, context: ContextOf, session: SessionOf
+) -> AttemptConfig:
+    """The configuration that the driver is to run, and what it may go on from."""
     run = await session.get_one(Run, attempt.run_id)
+    home = context.settings.home
     return AttemptConfig(
         run_id=run.id,
         attempt=attempt.number,
         name=run.name,
         config=run.config,
         fencing_token=attempt.fencing_token,
+        checkpoints=attempt.candidates,
+        owns_checkpoints=attempt.owns_candidates,
+        earlier_folders=_earlier_folders(attempt, home) if attempt.takes_newest else [],
     )
+
+
+def _earlier_folders(attempt: Attempt, home: Path) -> list[str]:
+    numbers = range(attempt.number - 1, 0, -1)
+    folders = [home / "attempts" / attempt_id(attempt.run_id, number) for number in numbers]
+    return [str(folder / "checkpoints") for folder in folders]
 
 
 async def _locked(attempt_id: str, service: Service, session: SessionOf) -> tuple[Run, Attempt]:

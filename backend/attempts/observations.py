@@ -47,4 +47,4 @@ async def _take_job(
     attempt.ray_message = excerpt(job.message) if job.message else None
     attempt.ray_seen_at = now
     if RunStatus(attempt.status).is_active:
-        reconcile(session, run, attempt, now, listening_since)
+        await reconcile(session, run, attempt, now, listening_since)

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.attempts.repository import ACTIVE
 from backend.models import Attempt, Run
+from backend.runs.resuming import fail
 from backend.runs.transitions import move, record
 from backend.text import first_line
 from lagoon.status import RayStatus, RunStatus
@@ -40,10 +41,10 @@ async def reconcile_all(session: AsyncSession, now: datetime, listening_since: d
         .with_for_update(skip_locked=True)
     )
     for run, attempt in (await session.execute(statement)).all():
-        reconcile(session, run, attempt, now, listening_since)
+        await reconcile(session, run, attempt, now, listening_since)
 
 
-def reconcile(
+async def reconcile(
     session: AsyncSession, run: Run, attempt: Attempt, now: datetime, listening_since: datetime
 ) -> None:
     """Judge one active attempt. The caller holds the run's row lock."""
@@ -54,7 +55,7 @@ def reconcile(
         "run" if run.stop_requested_at is None else "stop",
     )
     if verdict.outcome is not None:
-        _conclude(session, run, attempt, verdict, now)
+        await _conclude(session, run, attempt, verdict, now)
     elif verdict.condition != run.condition:
         run.condition = verdict.condition
         run.condition_since = now if verdict.condition else None
@@ -80,7 +81,7 @@ def believed_ray_status(attempt: Attempt, now: datetime) -> RayStatus:
     return status
 
 
-def _conclude(
+async def _conclude(
     session: AsyncSession, run: Run, attempt: Attempt, verdict: Verdict, now: datetime
 ) -> None:
     assert verdict.outcome is not None  # the caller saw it
@@ -88,4 +89,8 @@ def _conclude(
     if attempt.ray_message and verdict.outcome is RunStatus.FAILED:
         reason = f"{reason} Ray says: {first_line(attempt.ray_message)}"
         run.traceback = run.traceback or attempt.ray_message
+    if verdict.outcome is RunStatus.FAILED:
+        # Its driver could not say why: it was killed, or its machine is gone.
+        await fail(session, run, attempt, reason, now, is_transient=True, by="reconciler")
+        return
     move(session, run, attempt, verdict.outcome, reason, now, by="reconciler")

@@ -19,6 +19,13 @@ class AttemptConfig(BaseModel):
     name: str
     config: dict[str, Any]
     fencing_token: int
+    checkpoints: list[str]
+    """Paths that it may go on from, newest first; empty: it begins with the model."""
+    owns_checkpoints: bool
+    """They are the run's own, and older ones are removed as it goes on."""
+    earlier_folders: list[str]
+    """Folders of checkpoints of the run's earlier attempts, newest first: where an evolution run's
+    log of updates is."""
 
 
 class DriverToken(BaseModel):

@@ -9,9 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.attempts.reconciliation import believed_ray_status
 from backend.models import Attempt, Run
+from backend.runs.resuming import fail
 from backend.runs.transitions import move, record
 from backend.text import excerpt, first_line, without_nul
-from lagoon.events import HeartbeatLogged, RunEnded, StatusLogged, StepLogged
+from lagoon.events import HeartbeatLogged, ResumedLogged, RunEnded, StatusLogged, StepLogged
 from lagoon.status import RunStatus
 from lagoon.truth import judge
 
@@ -23,10 +24,11 @@ def note_progress(
     heartbeats: Sequence[HeartbeatLogged],
 ) -> None:
     """Remember the newest step, and where the driver lives."""
-    run.step = max([run.step, *(event.step for event in steps)])
+    reported = [*(event.step for event in steps), *(event.step for event in heartbeats)]
+    run.step = max([run.step, *reported])
+    attempt.last_step = max([attempt.last_step, *reported])
     if heartbeats:
         newest = heartbeats[-1]
-        run.step = max(run.step, newest.step)
         attempt.heartbeat_host = without_nul(newest.host)
         attempt.heartbeat_pid = newest.pid
 
@@ -36,6 +38,9 @@ def note_phase(
 ) -> None:
     """A starting run whose driver says so is running; the newest phase is the reason shown."""
     message = first_line(event.message)
+    if event.phase == "running" and attempt.resumed_step is None and attempt.number > 1:
+        begins = ResumedLogged(at=event.at, step=0, path="")
+        note_resumed(session, run, attempt, begins, now)
     if event.phase == "running" and run.status == RunStatus.STARTING:
         move(session, run, attempt, RunStatus.RUNNING, message, now, by="driver")
         return
@@ -44,7 +49,21 @@ def note_phase(
         run.reason = without_nul(message)
 
 
-def conclude(
+def note_resumed(
+    session: AsyncSession, run: Run, attempt: Attempt, event: ResumedLogged, now: datetime
+) -> None:
+    """The attempt goes on from a checkpoint: what was done after it is superseded."""
+    attempt.resumed_step = event.step
+    words = [f"Goes on from step {event.step}."]
+    if run.step > event.step:
+        words.append(f"Steps {event.step + 1} to {run.step} are superseded.")
+    if event.refused:
+        words.append(f"Not from a newer checkpoint: {'; '.join(event.refused)}.")
+    run.step = event.step
+    record(session, run, attempt.number, "resumed", " ".join(words), now, by="driver")
+
+
+async def conclude(
     session: AsyncSession, run: Run, attempt: Attempt, event: RunEnded, now: datetime
 ) -> None:
     """The driver's last word decides, unless the run had ended before."""
@@ -63,6 +82,10 @@ def conclude(
     )
     assert verdict.outcome is not None  # a marker always decides
     reason = f"{reason} {verdict.reason}".strip()
+    if verdict.outcome is RunStatus.FAILED:
+        transient = event.is_transient
+        await fail(session, run, attempt, reason, now, is_transient=transient, by="driver")
+        return
     if verdict.outcome is RunStatus.STOPPED:
         by = run.stop_requested_by
         # Where nobody asked here, only the driver knows: who sent it a signal is not known.

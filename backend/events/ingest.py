@@ -32,6 +32,7 @@ from lagoon.events import (
     HeartbeatLogged,
     HistogramLogged,
     LogLogged,
+    ResumedLogged,
     RunEnded,
     StatusLogged,
     StepLogged,
@@ -83,12 +84,14 @@ async def _store(
     records.store_trajectories(session, run, attempt, _of_type(events, TrajectoryLogged))
     await records.store_log(session, run, attempt, _of_type(events, LogLogged))
     await records.store_checkpoints(session, run, attempt, _of_type(events, CheckpointLogged))
-    driver.note_progress(run, attempt, steps, _of_type(events, HeartbeatLogged))
     for event in events:
-        if isinstance(event, StatusLogged):
+        if isinstance(event, ResumedLogged):
+            driver.note_resumed(session, run, attempt, event, now)
+        elif isinstance(event, StatusLogged):
             driver.note_phase(session, run, attempt, event, now)
-        elif isinstance(event, RunEnded):
-            driver.conclude(session, run, attempt, event, now)
+    driver.note_progress(run, attempt, steps, _of_type(events, HeartbeatLogged))
+    for ended in _of_type(events, RunEnded):
+        await driver.conclude(session, run, attempt, ended, now)
 
 
 def _of_type(events: tuple[Event, ...], kind: type[T]) -> list[T]:

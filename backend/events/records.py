@@ -72,6 +72,8 @@ async def store_checkpoints(
                 step=event.step,
                 path=without_nul(event.path),
                 is_final=event.is_final,
+                num_bytes=event.num_bytes,
+                is_best=event.is_best,
             )
         )
         gone = [without_nul(path) for path in event.dropped]

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from backend.dependencies import SessionOf
 from backend.metrics import points, repository
-from backend.metrics.lineage import FOREVER
+from backend.metrics.lineage import FOREVER, resumed_steps
 from backend.metrics.schemas import (
     HistogramsOut,
     HistogramTotal,
@@ -47,11 +47,12 @@ async def read_metrics(
     answered with the extremes of buckets of steps, and says so.
     """
     found = [] if after >= run.cursor else await repository.series(session, run.id, name)
+    resumed = await resumed_steps(session, run.id) if found else {}
     return MetricsOut(
         cursor=run.cursor,
         series=[
             await points.read(
-                session, each, latest, after=after, upto=run.cursor, max_points=max_points
+                session, each, latest, resumed, after=after, upto=run.cursor, max_points=max_points
             )
             for each, latest in found
             if any(one.cursor > after for one in latest)

@@ -6,7 +6,7 @@ that no spike is lost and nothing is invented. NaN has no place in that order an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.metrics.lineage import Span, surviving
+from backend.metrics.lineage import FOREVER, Span, surviving
 from backend.metrics.schemas import Points, SeriesPoints
 from backend.models import MetricLatest, MetricSeries
 
@@ -81,6 +81,7 @@ async def read(
     session: AsyncSession,
     series: MetricSeries,
     latest: Sequence[MetricLatest],
+    resumed: Mapping[int, int],
     *,
     after: int,
     upto: int,
@@ -88,7 +89,7 @@ async def read(
 ) -> SeriesPoints:
     """At most ``max_points`` of the series' points that came in after one cursor, up to another."""
     name, labels = series.name, series.labels
-    window = Window(series.id, surviving(latest), after, upto)
+    window = Window(series.id, surviving(latest, resumed), after, upto)
     extent = _known_extent(latest, window)
     if extent is None:
         extent = Extent(*(await session.execute(EXTENT, window.parameters)).one())
@@ -109,6 +110,8 @@ async def read(
 def _known_extent(latest: Sequence[MetricLatest], window: Window) -> Extent | None:
     """The extent of a whole series with one attempt, without reading its points."""
     if window.after > 0 or len(latest) != 1 or latest[0].cursor > window.upto:
+        return None
+    if [span.end for span in window.spans] != [FOREVER]:
         return None
     return Extent(latest[0].count, latest[0].first_step, latest[0].last_step)
 

@@ -23,6 +23,10 @@ HISTOGRAMS = text("""
           where newer.series_id = h.series_id
             and newer.attempt > h.attempt and newer.step <= h.step
         )
+        and not exists (
+          select 1 from metric_series s join attempts a on a.run_id = s.run_id
+          where s.id = h.series_id and a.number > h.attempt and a.resumed_step < h.step
+        )
     ),
     extent as (
       select min(step) as low, max(step) - min(step) + 1 as width, count(distinct step) as num

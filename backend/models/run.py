@@ -46,6 +46,12 @@ class Run(Base):
     traceback: Mapped[str | None]
     stop_requested_at: Mapped[datetime | None]
     stop_requested_by: Mapped[str | None]
+    not_before: Mapped[datetime | None]
+    """A queued run does not start before this moment: a restart waits."""
+    parent_run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"))
+    """The run that this one is a fork of."""
+    parent_step: Mapped[int | None]
+    """The step of the parent's checkpoint that it begins with."""
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
@@ -84,6 +90,21 @@ class Attempt(Base):
     ray_status: Mapped[str | None]
     ray_message: Mapped[str | None]
     ray_seen_at: Mapped[datetime | None]
+
+    last_step: Mapped[int]
+    """The newest step that it has reported."""
+    is_restart: Mapped[bool]
+    """It was started by Lagoon itself, after a failure."""
+    candidates: Mapped[list[Any]]
+    """Paths of the checkpoints that it may go on from, newest first; empty: from the start."""
+    owns_candidates: Mapped[bool]
+    """They are the run's own; a fork's first are its parent's."""
+    takes_newest: Mapped[bool]
+    """It goes on from the newest there is, an evolution run's logged updates included; False when
+    somebody chose the checkpoint."""
+    resumed_step: Mapped[int | None]
+    """The step that it went on from, once it has: what earlier attempts did after it is superseded.
+    0 when it began anew."""
 
 
 class RunEvent(Base):
@@ -126,6 +147,9 @@ class Checkpoint(Base):
     step: Mapped[int]
     path: Mapped[str]
     is_final: Mapped[bool]
+    num_bytes: Mapped[int | None]
+    is_best: Mapped[bool]
+    """It had the best held-out success of all before it."""
 
 
 class IngestCursor(Base):

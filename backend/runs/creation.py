@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.ids import attempt_id, new_id
-from backend.models import Attempt, Run
+from backend.models import Attempt, Checkpoint, Run
 from backend.runs.transitions import record
 from lagoon.config import RunConfig
 from lagoon.status import RunStatus
@@ -23,8 +24,12 @@ async def add_run(
     by: str,
     now: datetime,
     run_id: str | None = None,
+    fork_of: Checkpoint | None = None,
 ) -> Run:
-    """A queued run with its first attempt. The scheduler starts it when the machine is free."""
+    """A queued run with its first attempt. The scheduler starts it when the machine is free.
+
+    A fork begins with another run's checkpoint.
+    """
     run = Run(
         id=run_id or new_id("r"),
         experiment_id=experiment_id,
@@ -44,6 +49,9 @@ async def add_run(
         traceback=None,
         stop_requested_at=None,
         stop_requested_by=None,
+        not_before=None,
+        parent_run_id=fork_of.run_id if fork_of else None,
+        parent_step=fork_of.step if fork_of else None,
         created_at=now,
         started_at=None,
         ended_at=None,
@@ -54,17 +62,32 @@ async def add_run(
     )
     session.add(run)
     await session.flush()
-    session.add(_first_attempt(run.id, now))
-    record(session, run, 1, "created", "", now, after=RunStatus.QUEUED, by=by)
+    paths = [fork_of.path] if fork_of else []
+    is_own = fork_of is None
+    session.add(
+        new_attempt(run.id, 1, now, candidates=paths, owns_candidates=is_own, takes_newest=is_own)
+    )
+    why = f"A fork of {fork_of.run_id} at step {fork_of.step}." if fork_of else ""
+    record(session, run, 1, "created", why, now, after=RunStatus.QUEUED, by=by)
     await session.flush()
     return run
 
 
-def _first_attempt(run_id: str, now: datetime) -> Attempt:
+def new_attempt(
+    run_id: str,
+    number: int,
+    now: datetime,
+    *,
+    candidates: Sequence[str] = (),
+    owns_candidates: bool = True,
+    takes_newest: bool = True,
+    is_restart: bool = False,
+) -> Attempt:
+    """A queued attempt, which may go on from one of ``candidates`` (paths, newest first)."""
     return Attempt(
-        id=attempt_id(run_id, 1),
+        id=attempt_id(run_id, number),
         run_id=run_id,
-        number=1,
+        number=number,
         status=RunStatus.QUEUED.value,
         reason="",
         created_at=now,
@@ -80,4 +103,10 @@ def _first_attempt(run_id: str, now: datetime) -> Attempt:
         ray_status=None,
         ray_message=None,
         ray_seen_at=None,
+        last_step=0,
+        is_restart=is_restart,
+        candidates=list(candidates),
+        owns_candidates=owns_candidates,
+        takes_newest=takes_newest,
+        resumed_step=None,
     )

@@ -17,13 +17,16 @@ from backend.runs import files, repository, summaries
 from backend.runs.access import ReadableRun, WritableRun
 from backend.runs.configs import validated
 from backend.runs.creation import add_run
+from backend.runs.resuming import refuse_misfit, resume, usable_checkpoint
 from backend.runs.schemas import (
     ConfigBody,
     Deleted,
+    Fork,
     LogLineOut,
     LogPage,
     NewRun,
     ResolvedConfig,
+    Resume,
     RunDetail,
     RunEventOut,
     RunSummary,
@@ -68,7 +71,7 @@ async def create_run(
         session,
         name=body.name,
         config=config,
-        experiment_id=await _experiment_for(body, person, session, now),
+        experiment_id=await _experiment_for(body.experiment_id, person, session, now),
         owner_id=person.id,
         by=person.username,
         now=now,
@@ -79,12 +82,12 @@ async def create_run(
     return created
 
 
-async def _experiment_for(body: NewRun, person: Person, session: SessionOf, now: Now) -> str:
-    if body.experiment_id is None:
+async def _experiment_for(id: str | None, person: Person, session: SessionOf, now: Now) -> str:
+    if id is None:
         return await experiments_repository.default(session, person.id, now)
-    experiment = await experiments_repository.visible(session, person, body.experiment_id)
+    experiment = await experiments_repository.visible(session, person, id)
     if experiment is None:
-        raise NotFound("experiment", body.experiment_id)
+        raise NotFound("experiment", id)
     return experiment.id
 
 
@@ -142,6 +145,40 @@ async def stop_run(run: WritableRun, person: Person, session: SessionOf, now: No
     stopped = await summaries.detailed(session, person, run)
     await session.commit()
     return stopped
+
+
+@router.post("/runs/{run_id}/resume", status_code=202)
+async def resume_run(
+    body: Resume, run: WritableRun, person: Person, session: SessionOf, now: Now
+) -> RunDetail:
+    """Have a run that stopped or failed go on as a new attempt."""
+    await resume(session, run, body.checkpoint_id, person.username, now)
+    resumed = await summaries.detailed(session, person, run)
+    await session.commit()
+    return resumed
+
+
+@router.post("/runs/{run_id}/fork", status_code=201)
+async def fork_run(
+    body: Fork, run: ReadableRun, person: Person, session: SessionOf, now: Now
+) -> RunDetail:
+    """A new run that begins with one of this run's checkpoints, with its own configuration."""
+    checkpoint = await usable_checkpoint(session, run, body.checkpoint_id)
+    config = await validated(session, run.config if body.config is None else body.config)
+    refuse_misfit(run, checkpoint, config)
+    fork = await add_run(
+        session,
+        name=body.name,
+        config=config,
+        experiment_id=await _experiment_for(body.experiment_id, person, session, now),
+        owner_id=person.id,
+        by=person.username,
+        now=now,
+        fork_of=checkpoint,
+    )
+    created = await summaries.detailed(session, person, fork)
+    await session.commit()
+    return created
 
 
 @router.delete("/runs/{run_id}")

@@ -35,7 +35,8 @@ async def schedule(session: AsyncSession, now: datetime) -> Run | None:
 
 
 async def _start_oldest(session: AsyncSession, now: datetime) -> Run | None:
-    oldest = select(Run).where(Run.status == RunStatus.QUEUED.value)
+    may_start = or_(Run.not_before.is_(None), Run.not_before <= now)
+    oldest = select(Run).where(Run.status == RunStatus.QUEUED.value, may_start)
     run = await session.scalar(
         oldest.order_by(Run.created_at, Run.id).limit(1).with_for_update(skip_locked=True)
     )
@@ -56,7 +57,10 @@ async def _tell_the_others(session: AsyncSession, active: Run) -> None:
     """
     reason = f"Waiting for another run, which is {active.status}."
     is_news = or_(Run.reason != reason, Run.waiting_for_id.is_distinct_from(active.id))
-    waiting = select(Run).where(Run.status == RunStatus.QUEUED.value, is_news)
+    # A restart says why it waits by itself.
+    waiting = select(Run).where(
+        Run.status == RunStatus.QUEUED.value, Run.not_before.is_(None), is_news
+    )
     for run in await session.scalars(waiting.with_for_update(skip_locked=True)):
         run.reason = reason
         run.waiting_for_id = active.id

@@ -26,6 +26,27 @@ class NewRun(ConfigBody):
     experiment_id: str | None = None
 
 
+class Resume(BaseModel):
+    """How a run is to go on."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    checkpoint_id: int | None = None
+    """One of the run's checkpoints; without it the newest, as far as it is whole."""
+
+
+class Fork(BaseModel):
+    """A new run that begins with another run's checkpoint."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    checkpoint_id: int
+    name: Name
+    config: dict[str, Any] | None = None
+    """Its configuration; without one, that of the run it is a fork of."""
+    experiment_id: str | None = None
+
+
 class ResolvedConfig(BaseModel):
     """A configuration with all its defaults filled in."""
 
@@ -71,6 +92,8 @@ class AttemptOut(BaseModel):
     """One try at the run."""
 
     number: int
+    is_restart: bool
+    resumed_step: int | None
     status: RunStatus
     submitted_at: datetime | None
     started_at: datetime | None
@@ -86,11 +109,15 @@ class FirstNan(BaseModel):
 
 
 class CheckpointOut(BaseModel):
-    """Saved weights."""
+    """Saved weights, with what a run needs to go on from them."""
 
+    id: int
+    attempt: int
     step: int
     path: str
     is_final: bool
+    is_best: bool
+    num_bytes: int | None
 
 
 class RunDetail(RunSummary):
@@ -104,6 +131,9 @@ class RunDetail(RunSummary):
     first_nan: FirstNan | None
     traceback: str | None
     checkpoints: list[CheckpointOut]
+    parent_run_id: str | None
+    """The run that it is a fork of, for a viewer who may see that one."""
+    parent_step: int | None
 
 
 class Deleted(BaseModel):

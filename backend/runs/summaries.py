@@ -60,6 +60,7 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
     """The run with everything its page's header needs."""
     [summary] = await summarized(session, viewer, [run])
     waiting_for = (await _awaited(session, viewer, [run])).get(run.waiting_for_id or "")
+    parent = await repository.visible(session, viewer, run.parent_run_id or "")
     return RunDetail(
         **dict(summary),
         config=run.config,
@@ -78,6 +79,8 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
             CheckpointOut.model_validate(checkpoint, from_attributes=True)
             for checkpoint in await repository.checkpoints(session, run.id)
         ],
+        parent_run_id=parent.id if parent else None,
+        parent_step=run.parent_step,
     )
 
 

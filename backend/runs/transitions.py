@@ -29,16 +29,26 @@ def move(
     moved(before, target)
     reason = without_nul(reason)
     for row in (run, attempt):
-        row.status = target.value
-        row.reason = reason
-        if target is RunStatus.RUNNING and row.started_at is None:
-            row.started_at = now
-        if target.is_terminal:
-            row.ended_at = now
-    if target.is_terminal:
+        _set(row, target, reason, now)
+    if not target.is_active:
         run.condition, run.condition_since = "", None
     run.waiting_for_id = None
     record(session, run, attempt.number, "status", reason, now, before=before, after=target, by=by)
+
+
+def end_attempt(attempt: Attempt, outcome: RunStatus, reason: str, now: datetime) -> None:
+    """End an attempt whose run goes on with another. Its driver may write nothing from now on."""
+    _set(attempt, outcome, without_nul(reason), now)
+    attempt.token_hash = None
+
+
+def _set(row: Run | Attempt, target: RunStatus, reason: str, now: datetime) -> None:
+    row.status = target.value
+    row.reason = reason
+    if target is RunStatus.RUNNING and row.started_at is None:
+        row.started_at = now
+    if target.is_terminal:
+        row.ended_at = now
 
 
 def record(

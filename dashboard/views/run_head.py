@@ -8,6 +8,7 @@ import streamlit as st
 from dashboard import markup, records, trouble
 from dashboard.client import ApiError, ApiUnreachable, Unavailable
 from dashboard.session import Site, remembered
+from dashboard.views import run_resume
 from dashboard.views.area import RunArea
 from dashboard.words import clock_time, elapsed, number, percent, plural, short_time, utc_time
 from dashboard.words import to_float as value_of
@@ -114,6 +115,7 @@ def actions(site: Site, detail: records.RunDetail) -> None:
     with st.container(key="actions", horizontal=True, horizontal_alignment="right"):
         if st.button("Clone", icon=":material/content_copy:", help="Start from this configuration"):
             site.open("launch", clone=detail["id"])
+        run_resume.actions(site, detail)
         status = RunStatus(detail["status"])
         if not status.is_terminal and st.button(
             "Stop", icon=":material/stop_circle:", disabled=status is RunStatus.STOPPING
@@ -141,13 +143,10 @@ def _what_a_stop_does(detail: records.RunDetail) -> str:
     if detail["status"] == RunStatus.QUEUED:
         return "has not started. It leaves the queue; there is nothing to save."
     if detail["status"] == RunStatus.STARTING:
-        return (
-            "is starting and has trained nothing yet. It ends without weights to save; it cannot "
-            "be continued."
-        )
+        return "is starting and has trained nothing yet. It ends without weights to save."
     return (
         f"has done {detail['step']} of {plural(detail['max_steps'], 'step')}. It saves its "
-        "weights, then ends. What it has reported stays; it cannot be continued."
+        "weights, then ends. What it has reported stays, and it can be resumed."
     )
 
 
@@ -175,6 +174,8 @@ def _facts(area: RunArea) -> str:
     ]
     if len(detail["attempts"]) > 1:
         pairs.append(("attempts", str(len(detail["attempts"]))))
+    if lineage := run_resume.lineage(detail):
+        pairs.append(("lineage", escape(lineage)))
     if detail["control"] != "none":
         pairs.append(("control", markup.chip(detail["control"].replace("_", " "), "warn")))
     return markup.facts(pairs)

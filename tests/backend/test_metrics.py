@@ -230,13 +230,16 @@ def latest(attempt: int, first_step: int) -> MetricLatest:
 
 
 def test_the_newest_attempt_that_covers_a_step_is_shown() -> None:
-    assert surviving([latest(1, 0)]) == [Span(1, FOREVER)]
-    assert surviving([latest(1, 0), latest(2, 50)]) == [Span(1, 50), Span(2, FOREVER)]
-    assert surviving([latest(3, 20), latest(1, 0), latest(2, 50)]) == [
+    assert surviving([latest(1, 0)], {}) == [Span(1, FOREVER)]
+    assert surviving([latest(1, 0), latest(2, 50)], {}) == [Span(1, 50), Span(2, FOREVER)]
+    assert surviving([latest(3, 20), latest(1, 0), latest(2, 50)], {}) == [
         Span(1, 20),
         Span(3, FOREVER),
     ]
-    assert surviving([]) == []
+    assert surviving([], {}) == []
+    # An attempt that went on from step 30 supersedes what it has not reported yet.
+    assert surviving([latest(1, 0)], {2: 30}) == [Span(1, 31)]
+    assert surviving([latest(1, 0), latest(2, 50)], {2: 30, 3: 0}) == [Span(1, 1)]
 
 
 async def test_a_resumed_attempt_replaces_the_steps_it_repeats(api: Api) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.backend.api import START, Api, make_run, phase, read_run, send
+from tests.backend.api import START, Api, config, make_run, phase, read_run, send
 
 
 async def observe(api: Api, run_id: str, status: str, message: str | None = None) -> None:
@@ -28,7 +28,7 @@ async def submitted(api: Api, run_id: str) -> None:
 
 async def test_the_workers_list_the_attempts_to_look_after(api: Api) -> None:
     ada = await api.user()
-    run_id, _ = await api.started(ada)
+    run_id, _ = await api.started(ada, config=config(budget={"max_restarts": 0}))
     await make_run(ada)
     await submitted(api, run_id)
     await ada.post(f"/runs/{run_id}/stop")
@@ -50,7 +50,7 @@ async def test_the_workers_list_the_attempts_to_look_after(api: Api) -> None:
 @pytest.mark.parametrize("status", ["pending", "running", "unreachable"])
 async def test_a_job_that_may_still_run_decides_nothing(api: Api, status: str) -> None:
     ada = await api.user()
-    run_id, _ = await api.started(ada)
+    run_id, _ = await api.started(ada, config=config(budget={"max_restarts": 0}))
     await submitted(api, run_id)
     api.clock.advance(600)
     await observe(api, run_id, status)
@@ -63,7 +63,7 @@ async def test_a_job_that_ended_without_marker_ends_the_run(
     api: Api, status: str, stop: bool
 ) -> None:
     ada = await api.user()
-    run_id, _ = await api.started(ada)
+    run_id, _ = await api.started(ada, config=config(budget={"max_restarts": 0}))
     await submitted(api, run_id)
     if stop:
         await ada.post(f"/runs/{run_id}/stop")
@@ -79,7 +79,7 @@ async def test_a_job_that_ended_without_marker_ends_the_run(
 
 async def test_a_missing_job_is_no_evidence_before_it_was_submitted_for_a_while(api: Api) -> None:
     ada = await api.user()
-    run_id, _ = await api.started(ada)
+    run_id, _ = await api.started(ada, config=config(budget={"max_restarts": 0}))
     api.clock.advance(100)
     await observe(api, run_id, "missing")
     assert (await read_run(ada, run_id))["status"] == "starting"
@@ -96,7 +96,7 @@ async def test_a_missing_job_is_no_evidence_before_it_was_submitted_for_a_while(
 
 async def test_a_job_that_was_stopped_from_outside_ends_the_run_as_stopped(api: Api) -> None:
     ada = await api.user()
-    run_id, _ = await api.started(ada)
+    run_id, _ = await api.started(ada, config=config(budget={"max_restarts": 0}))
     await submitted(api, run_id)
     await observe(api, run_id, "stopped")
     run = await read_run(ada, run_id)
@@ -107,7 +107,7 @@ async def test_a_job_that_was_stopped_from_outside_ends_the_run_as_stopped(api: 
 async def heard(api: Api) -> tuple[Any, str, Any]:
     """A user, and a running run with its driver, which was heard just now."""
     ada = await api.user()
-    run_id, driver = await api.started(ada)
+    run_id, driver = await api.started(ada, config=config(budget={"max_restarts": 0}))
     await submitted(api, run_id)
     api.clock.advance(100)
     await send(driver, run_id, api.batch([phase("running")]))
@@ -179,7 +179,7 @@ async def test_a_silence_in_which_no_api_listened_counts_against_nobody(api: Api
 
 async def test_a_stop_before_the_submission_ends_without_a_job(api: Api) -> None:
     ada = await api.user()
-    run_id, driver = await api.started(ada)
+    run_id, driver = await api.started(ada, config=config(budget={"max_restarts": 0}))
     await ada.post(f"/runs/{run_id}/stop")
     answer = await api.workers.post(f"/internal/attempts/{run_id}-a1/token")
     assert answer.status_code == 409
@@ -199,7 +199,7 @@ async def test_a_stop_before_the_submission_ends_without_a_job(api: Api) -> None
 
 async def test_a_long_report_of_ray_is_cut_to_a_sentence_and_kept_beside_it(api: Api) -> None:
     ada = await api.user()
-    run_id, _ = await api.started(ada)
+    run_id, _ = await api.started(ada, config=config(budget={"max_restarts": 0}))
     await observe(api, run_id, "failed", "The job died.\nTraceback …\n" + "x" * 200_000 + "\0")
     run = await read_run(ada, run_id)
     assert run["reason"].endswith("Ray says: The job died.")
@@ -208,7 +208,7 @@ async def test_a_long_report_of_ray_is_cut_to_a_sentence_and_kept_beside_it(api:
 
 async def test_a_submission_that_fails_ends_the_run_with_its_cause(api: Api) -> None:
     ada = await api.user()
-    run_id, _ = await api.started(ada)
+    run_id, _ = await api.started(ada, config=config(budget={"max_restarts": 0}))
     body = {"reason": "The folder has no tokenizer.", "traceback": "Traceback …"}
     path = f"/internal/attempts/{run_id}-a1/submit-failed"
     assert (await api.workers.post(path, json=body)).status_code == 204

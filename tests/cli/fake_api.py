@@ -66,6 +66,7 @@ def run(**changes: Any) -> dict[str, Any]:
         "method": "grpo",
         "environment": "calculator",
         "attempts": [{"number": 1, "status": "running", "reason": ""}],
+        "checkpoints": [{"id": 7, "step": 4, "path": "/w/4", "is_final": False, "is_best": True}],
         "first_heldout_success": 0.25,
         "last_heldout_success": 0.5,
         "traceback": None,

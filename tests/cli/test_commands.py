@@ -56,6 +56,31 @@ def test_runs_show_says_what_went_wrong(tmp_path, capsys):
     assert "failed. The generator died." in said
     assert "Traceback ..." in said
     assert "0.250 at first, 0.500 at last" in said
+    assert "checkpoint 7: step 4 (best) in /w/4" in said
+
+
+def test_a_run_is_resumed_from_its_newest_checkpoint_or_from_another(tmp_path, capsys):
+    queued = run(status="queued", reason="Resumed by ada.")
+    for arguments, sent in (([], None), (["--checkpoint", "7"], 7)):
+        api = FakeApi({"POST /runs/r1/resume": queued})
+        assert lagoon(api, tmp_path, "runs", "resume", "r1", *arguments) == 0
+        assert api.bodies("POST /runs/r1/resume") == [{"checkpoint_id": sent}]
+        assert capsys.readouterr().out == "Run r1 is queued. Resumed by ada.\n"
+
+
+def test_a_run_is_forked_from_its_newest_checkpoint_and_needs_one(tmp_path, capsys):
+    answers = {
+        "GET /runs/r1": run(experiment_id="e1"),
+        "POST /runs/r1/fork": run(id="r2", name="a-fork"),
+    }
+    api = FakeApi(answers)
+    assert lagoon(api, tmp_path, "runs", "fork", "r1", "--name", "a-fork") == 0
+    [body] = api.bodies("POST /runs/r1/fork")
+    assert (body["checkpoint_id"], body["name"], body["config"]) == (7, "a-fork", None)
+    assert capsys.readouterr().out.startswith("Run r2 (a-fork) is ")
+    api = FakeApi({"GET /runs/r1": run(checkpoints=[])})
+    assert lagoon(api, tmp_path, "runs", "fork", "r1") == 1
+    assert "has no checkpoint to begin with" in capsys.readouterr().err
 
 
 def test_a_missing_run_is_one_line_and_no_traceback(tmp_path, capsys):

@@ -15,7 +15,8 @@ from cli.runfile import new_output
 from cli.services.base import ROOT
 from cli.services.ray_head import use_ray
 from lagoon.config import RunConfig
-from workers import driver
+from workers import standalone
+from workers.resuming import Candidates
 
 
 def test_a_run_without_a_platform_gets_a_folder_named_after_its_file_and_its_start():
@@ -34,13 +35,13 @@ def own_environment(monkeypatch):
 def test_train_needs_nothing_but_a_file(tmp_path, capsys, monkeypatch):
     outputs = []
 
-    def train(config: RunConfig, output: Path, home: Path) -> int:
+    def train(config: RunConfig, output: Path, home: Path, candidates: Candidates) -> int:
         outputs.append(output)
         return 0
 
     file = tmp_path / "mine.yaml"
     file.write_text("method: {name: grpo}\nenvironment: {name: calculator}\n")
-    monkeypatch.setattr(driver, "train_standalone", train)
+    monkeypatch.setattr(standalone, "train_standalone", train)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main(["train", str(file), "--home", str(tmp_path)])

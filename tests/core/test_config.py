@@ -99,7 +99,6 @@ def test_a_warm_up_longer_than_the_run_is_refused() -> None:
 @pytest.mark.parametrize(
     ("method", "sections", "fields"),
     [
-        ("es", {"checkpoint": {"keep": 3}}, ("checkpoint.keep", "checkpoint.every_steps")),
         (
             "grpo",
             {"checkpoint": {"every_steps": 10}, "budget": {"max_steps": 9}},

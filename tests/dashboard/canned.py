@@ -57,6 +57,8 @@ def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Js
         "attempts": [
             {
                 "number": 1,
+                "is_restart": False,
+                "resumed_step": None,
                 "status": status,
                 "submitted_at": iso(2),
                 "started_at": iso(20),
@@ -69,8 +71,24 @@ def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Js
         "first_nan": None,
         "traceback": None,
         "checkpoints": [],
+        "parent_run_id": None,
+        "parent_step": None,
     }
     return {**detail, **changes}
+
+
+def checkpoint(step: int, **changes: Any) -> Json:
+    """Weights that were saved at a step."""
+    saved = {
+        "id": step,
+        "attempt": 1,
+        "step": step,
+        "path": f"checkpoints/r3f8h2xa-a1/step-{step:06d}",
+        "is_final": False,
+        "is_best": False,
+        "num_bytes": 16_812_432,
+    }
+    return {**saved, **changes}
 
 
 def running() -> Json:
@@ -87,7 +105,7 @@ def finished() -> Json:
         "r3f8h2xa", "es-sudoku4", "finished", ES, step=100, first_heldout_success=0.27,
         last_heldout_success=0.52, last_reward=0.49, cursor=900, created_at=iso(-900),
         started_at=iso(-880), ended_at=iso(-380),
-        checkpoints=[{"step": 100, "path": "checkpoints/r3f8h2xa/step-100", "is_final": True}],
+        checkpoints=[checkpoint(90, is_best=True), checkpoint(100, is_final=True)],
     )  # fmt: skip
 
 
@@ -117,6 +135,7 @@ def not_a_number() -> Json:
         step=60, first_heldout_success=0.312, last_heldout_success=0.06, last_reward="NaN",
         ended_at=iso(220), cursor=600, first_nan={"name": LOSS.name, "step": 41},
         reason="Stopped by admin.", stop_requested_by="admin", stop_requested_at=iso(210),
+        checkpoints=[checkpoint(40, is_best=True), checkpoint(60, is_final=True)],
     )  # fmt: skip
 
 

@@ -84,6 +84,8 @@ class FakeApi:
             ("POST", "/runs", self._create),
             ("GET", r"/runs/(\w+)", self._run),
             ("POST", r"/runs/(\w+)/stop", self._stop),
+            ("POST", r"/runs/(\w+)/resume", self._resume),
+            ("POST", r"/runs/(\w+)/fork", self._fork),
             ("GET", r"/runs/(\w+)/metrics", self._metrics),
             ("GET", r"/runs/(\w+)/histograms", self._histogram),
             ("GET", r"/runs/(\w+)/trajectories", self._trajectories),
@@ -157,6 +159,17 @@ class FakeApi:
         run = self.runs[key]
         run.update(status="stopping", stop_requested_by="admin", cursor=run["cursor"] + 1)
         return httpx.Response(202, json=run)
+
+    def _resume(self, request: httpx.Request, key: str) -> httpx.Response:
+        run = self.runs[key]
+        run.update(status="queued", reason="Resumed by admin.", cursor=run["cursor"] + 1)
+        return httpx.Response(202, json=run)
+
+    def _fork(self, request: httpx.Request, key: str) -> httpx.Response:
+        body = json.loads(request.content)
+        fork = canned.run("rf0rk3d1", body["name"], "queued", body["config"], parent_run_id=key)
+        self.runs[fork["id"]] = fork
+        return httpx.Response(201, json=fork)
 
     def _metrics(self, request: httpx.Request, key: str) -> httpx.Response:
         names = set(request.url.params.get_list("name"))

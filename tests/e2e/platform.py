@@ -69,7 +69,6 @@ class Platform:
         items = self.api.get(f"/runs/{run_id}/log", params={"limit": PAGE}).json()["items"]
         return "\n".join(item["line"] for item in items)
 
-    def processes_of_run(self, run_id: str) -> dict[int, str]:
-        """The running processes of a run's only attempt, driver included, by their titles."""
-        [attempt] = self.run(run_id)["attempts"]
-        return processes_with(f"LAGOON_ATTEMPT={attempt_id(run_id, attempt['number'])}")
+    def processes_of_run(self, run_id: str, attempt: int = 1) -> dict[int, str]:
+        """The running processes of one attempt, driver included, by their titles."""
+        return processes_with(f"LAGOON_ATTEMPT={attempt_id(run_id, attempt)}")

@@ -6,7 +6,8 @@ from typing import Any
 
 from lagoon.config import RunConfig
 from lagoon.metrics import Metric
-from workers.driver import train_standalone
+from workers.resuming import FROM_THE_START, Candidates
+from workers.standalone import train_standalone
 
 
 def small_grpo(policy: Path, **sections: Any) -> RunConfig:
@@ -46,9 +47,11 @@ def small_es(policy: Path, **sections: Any) -> RunConfig:
 class Ran:
     """The events of a finished run."""
 
-    def __init__(self, config: RunConfig, output: Path) -> None:
+    def __init__(
+        self, config: RunConfig, output: Path, candidates: Candidates = FROM_THE_START
+    ) -> None:
         self.output = output
-        self.status = train_standalone(config, output, output / "home")
+        self.status = train_standalone(config, output, output / "home", candidates)
         lines = (output / "events.jsonl").read_text().splitlines()
         self.events: list[dict[str, Any]] = [json.loads(line) for line in lines]
 

@@ -12,8 +12,10 @@ import torch
 from safetensors.torch import load_file
 
 from lagoon import metrics as m
+from lagoon.checkpoints import UPDATES
 from lagoon.homes import short_folder
 from tests.e2e.runs import Ran, small_es, small_grpo
+from workers.resuming import candidates_in
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.usefixtures("no_ray_left")]
 
@@ -46,7 +48,9 @@ def test_a_grpo_run_is_on_policy_exactly_and_saves_what_it_learned(
     assert (final / "tokenizer.json").exists()
 
 
-def test_an_es_run_moves_the_weights_by_its_norm_law(policy_folder: Path, tmp_path: Path) -> None:
+def test_an_es_run_moves_the_weights_by_its_norm_law_and_its_log_gives_them_again(
+    policy_folder: Path, tmp_path: Path
+) -> None:
     ran = Ran(small_es(policy_folder), tmp_path)
     assert (ran.status, ran.ended["outcome"]) == (0, "finished")
     norms, laws = ran.values(m.UPDATE_NORM), ran.values(m.UPDATE_NORM_LAW)
@@ -54,8 +58,19 @@ def test_an_es_run_moves_the_weights_by_its_norm_law(policy_folder: Path, tmp_pa
         # Either the members differed, and z-scores fix the length, or nothing moved at all.
         assert norm == pytest.approx(laws[step], rel=0.02) or norm == 0.0
     assert all(set(counts) == {"0"} for counts in ran.histograms(m.TOTAL_HISTOGRAM).values())
-    assert moved(policy_folder, tmp_path / "checkpoints" / "final") == any(norms.values())
+    final = tmp_path / "checkpoints" / "final"
+    assert moved(policy_folder, final) == any(norms.values())
     assert any(norms.values())
+
+    # As a kill right after the last update leaves it: no weights, only the log of updates.
+    left = tmp_path / "left" / "checkpoints"
+    left.mkdir(parents=True)
+    shutil.copy(tmp_path / "checkpoints" / UPDATES, left)
+    again = Ran(small_es(policy_folder), tmp_path / "again", candidates_in(left.parent))
+    assert (again.status, again.ended["outcome"]) == (0, "finished")
+    assert [event["step"] for event in again.events if event["type"] == "resumed"] == [2]
+    made_again = weights(tmp_path / "again" / "checkpoints" / "final")
+    assert all(torch.equal(made_again[name], tensor) for name, tensor in weights(final).items())
 
 
 def test_a_model_folder_without_a_tokenizer_fails_with_one_sentence(

@@ -10,9 +10,11 @@ from lagoon.config import RunConfig
 from lagoon.events import Event, HistogramLogged, Point, StepLogged
 from lagoon.metrics import LEARNING_RATE, LOSS, Metric
 from lagoon.trajectory import TrainingSample, Trajectory
+from workers.checkpoints import Checkpoints
 from workers.generators import Generators, UpdateReport
 from workers.loops.context import LoopContext, Progress
 from workers.reporting import Reporter
+from workers.resuming import FROM_THE_START, Restored, restored
 from workers.rollout import EpisodeFailure, EpisodeRequest
 
 
@@ -102,6 +104,7 @@ class FakeGenerator:
 
     async def save(self, folder: str) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "weights").write_text(self.checksum)
 
 
 class FakeTrainer:
@@ -127,7 +130,8 @@ class FakeTrainer:
 
     async def save(self, folder: str) -> None:
         self.saved.append(folder)
-        Path(folder).mkdir(parents=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "weights").write_text(str(len(self.batches)))
 
 
 class Ticks:
@@ -142,21 +146,26 @@ class Ticks:
 
 
 def loop_context(
-    config: RunConfig, generators: Sequence[FakeGenerator], folder: Path
+    config: RunConfig,
+    generators: Sequence[FakeGenerator],
+    folder: Path,
+    begins: Restored | None = None,
 ) -> tuple[LoopContext, ListSink]:
     """A context around fakes."""
-    sink, ticks, progress = ListSink(), Ticks(), Progress()
+    sink, ticks = ListSink(), Ticks()
+    begins = begins or restored(config, FROM_THE_START)
+    progress = Progress(begins.state.version, begins.state.evaluated, begins.heldout_success)
     context = LoopContext(
         config=config,
         generators=Generators(generators, lambda: progress.version),
         reporter=Reporter(sink, ticks),
-        sink=sink,
         progress=progress,
         stop=asyncio.Event(),
         clock=ticks,
         stopwatch=ticks,
         num_train_tasks=None,
         heldout=range(config.evaluation.num_tasks),
-        checkpoints=folder,
+        checkpoints=Checkpoints(folder, config, sink, ticks, begins.kept),
+        begins=begins.state,
     )
     return context, sink

@@ -10,16 +10,23 @@ from lagoon.events import EndMarker, RunEnded
 from lagoon.homes import short_folder
 from tests.builders import es_config
 from workers.cluster import own_cluster
-from workers.driver import Run, StopSwitch, train_standalone
+from workers.driver import StopSwitch
 from workers.reporting import Reporter, SinkHandler
+from workers.resuming import Candidates
 from workers.sink import Sink
+from workers.standalone import Run, train_standalone
 
 
 def ends(outcome: EndMarker, reason: str = "") -> Run:
     """A run that says one line of its log and ends."""
 
     def run(
-        config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+        config: RunConfig,
+        sink: Sink,
+        switch: StopSwitch,
+        checkpoints: Path,
+        home: Path,
+        candidates: Candidates,
     ) -> RunEnded:
         handler = SinkHandler(sink)
         logging.getLogger().addHandler(handler)
@@ -50,14 +57,14 @@ def test_a_standalone_run_says_what_happens_and_how_it_ended(
     code: int,
 ) -> None:
     home = tmp_path / "home"
-    assert train_standalone(es_config(), tmp_path / "out", home, ends(outcome, reason)) == code
+    assert train_standalone(es_config(), tmp_path / "out", home, run=ends(outcome, reason)) == code
     first, *others = capsys.readouterr().err.splitlines()
     assert first.endswith(f"INFO At home in {home}.")
     assert others == [last]
 
 
 def test_a_standalone_runs_log_is_among_its_events(tmp_path: Path) -> None:
-    train_standalone(es_config(), tmp_path / "out", tmp_path / "home", ends("finished"))
+    train_standalone(es_config(), tmp_path / "out", tmp_path / "home", run=ends("finished"))
     lines = (tmp_path / "out" / "events.jsonl").read_text().splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["type"] for event in events] == ["log", "status", "ended"]
@@ -67,15 +74,15 @@ def test_a_standalone_runs_log_is_among_its_events(tmp_path: Path) -> None:
 def test_a_standalone_run_leaves_the_process_as_it_was(tmp_path: Path) -> None:
     loggers = [logging.getLogger(name) for name in ("", "lagoon", "workers")]
     before = [(each.level, list(each.handlers)) for each in loggers], dict(os.environ)
-    train_standalone(es_config(), tmp_path / "out", tmp_path / "home", ends("finished"))
+    train_standalone(es_config(), tmp_path / "out", tmp_path / "home", run=ends("finished"))
     assert ([(each.level, list(each.handlers)) for each in loggers], dict(os.environ)) == before
 
 
 def test_a_folder_that_holds_a_run_takes_no_second_one(tmp_path: Path) -> None:
-    train_standalone(es_config(), tmp_path, tmp_path / "home", ends("finished"))
+    train_standalone(es_config(), tmp_path, tmp_path / "home", run=ends("finished"))
     before = {path: path.read_text() for path in tmp_path.iterdir()}
     with pytest.raises(FileExistsError):
-        train_standalone(es_config(seed=7), tmp_path, tmp_path / "home", ends("finished"))
+        train_standalone(es_config(seed=7), tmp_path, tmp_path / "home", run=ends("finished"))
     assert {path: path.read_text() for path in tmp_path.iterdir()} == before
 
 

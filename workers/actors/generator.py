@@ -37,9 +37,12 @@ class GeneratorActor:
         config: dict[str, Any],
         threads: int,
         index: int = 0,
+        checkpoint: str | None = None,
+        version: int = 0,
         environments: Callable[[Any, Split, int, int], Environment] = make_environment,
     ) -> None:
-        self._model_folder = Path(model_folder)
+        self._origin = Path(model_folder)
+        self._model_folder, self._version = Path(checkpoint or model_folder), version
         self._config = RunConfig.model_validate(config)
         self._settings = engine_settings(self._config, threads=threads, index=index)
         self._environments = environments
@@ -62,7 +65,9 @@ class GeneratorActor:
         started = time.monotonic()
         tokenizer = AutoTokenizer.from_pretrained(self._model_folder, local_files_only=True)
         self._chat = Chat(tokenizer)
-        self._engine = await VLLMEngine.start(self._model_folder, self._settings)
+        self._engine = await VLLMEngine.start(
+            self._model_folder, self._settings, self._version, self._origin
+        )
         self._episodes = Episodes(
             self._play, self._engine.check, EngineFailed, self._settings.max_concurrent
         )

@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 class TrainerActor:
     """Takes optimizer steps on batches of trajectories, one call after the other."""
 
-    def __init__(self, model_folder: str, config: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        model_folder: str,
+        config: dict[str, Any],
+        checkpoint: str | None = None,
+        version: int = 0,
+    ) -> None:
         self._model_folder = Path(model_folder)
+        self._checkpoint, self._version = Path(checkpoint) if checkpoint else None, version
         self._config = RunConfig.model_validate(config)
         self._loaded: Trainer | None = None
 
@@ -31,7 +38,7 @@ class TrainerActor:
         with uncollected():
             from workers.training import Trainer  # noqa: PLC0415  loads torch, in the actor alone
 
-        self._loaded = Trainer(self._model_folder, self._config)
+        self._loaded = Trainer(self._model_folder, self._config, self._checkpoint, self._version)
 
     def step(
         self, samples: Sequence[TrainingSample], learning_rate: float
@@ -51,7 +58,7 @@ class TrainerActor:
         return self._trainer.weights()
 
     def save(self, folder: str) -> None:
-        """Write the weights as a Hugging Face folder, tokenizer included."""
+        """Write the weights as a Hugging Face folder, and the optimizer's state in it."""
         self._trainer.save(Path(folder))
 
     @property

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from lagoon.config import RunConfig
-from lagoon.events import CheckpointLogged
 from lagoon.prompts import task_index
+from workers.checkpoints import Checkpoints, SaveParts
 from workers.generators import Generators
+from workers.loops.state import LoopState
 from workers.reporting import Reporter
 from workers.rollout import EpisodeRequest
-from workers.sink import Sink
 
 Outcome = Literal["finished", "stopped"]
 T = TypeVar("T")
+FAILURE_SAVE_SECONDS = 60.0
+"""How long a run that has failed may take to save what it can."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -29,6 +31,8 @@ class Progress:
     """Policy version: optimizer steps, or ES updates, done."""
     evaluated: int = -1
     """The newest version whose evaluation has begun."""
+    heldout_success: float | None = None
+    """What that evaluation found; None while it is not over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,6 @@ class LoopContext:
     config: RunConfig
     generators: Generators
     reporter: Reporter
-    sink: Sink
     progress: Progress
     stop: asyncio.Event
     """Set when the run should end early."""
@@ -49,8 +52,9 @@ class LoopContext:
     num_train_tasks: int | None
     heldout: Sequence[int]
     """Indices of the held-out tasks that every evaluation plays."""
-    checkpoints: Path
-    """Folder that checkpoints are written to."""
+    checkpoints: Checkpoints
+    begins: LoopState
+    """Where the run was when this attempt began; all zeros for the first."""
 
     def training_request(self, position: int, member: str, temperature: float) -> EpisodeRequest:
         """An episode of the task at ``position`` of the run's training order."""
@@ -67,6 +71,11 @@ class LoopContext:
         """True for the versions that the run evaluates while it goes on."""
         return version % self.config.evaluation.every_steps == 0
 
+    def started(self) -> float:
+        """The stopwatch's reading from which the training time counts that starts now, with that
+        of earlier attempts."""
+        return self.stopwatch() - self.begins.seconds
+
     def out_of_time(self, started: float) -> bool:
         """True when the wall-clock budget, counted from ``started``, is spent."""
         limit = self.config.budget.max_seconds
@@ -81,7 +90,7 @@ class LoopContext:
         version = self.progress.version
         if self.progress.evaluated >= version or self.stop.is_set():
             return
-        self.progress.evaluated = version
+        self.progress.evaluated, self.progress.heldout_success = version, None
         started = self.stopwatch()
         requests = [
             EpisodeRequest(f"heldout/{version}/{index}", f"heldout/{index}", "heldout", index, 0.0)
@@ -89,36 +98,45 @@ class LoopContext:
         ]
         played = await unless_stopped(self.stop, self.generators.spread(requests))
         if played is not None:
+            self.progress.heldout_success = sum(t.success for t in played) / len(played)
             self.reporter.evaluation(version, played, self.stopwatch() - started)
 
-    async def checkpoint(
-        self, version: int, save: Callable[[Path], Awaitable[object]], *, is_final: bool
-    ) -> None:
-        """Save weights with ``save``, announce them, and drop what is past ``keep``."""
-        name = "final" if is_final else f"step-{version:06d}"
-        folder = self.checkpoints / name
-        await save(folder)
-        kept = self.config.checkpoint.keep
-        older = [] if is_final else sorted(self.checkpoints.glob("step-*"))[:-kept]
-        self.sink.log(
-            CheckpointLogged(
-                at=self.clock(),
-                step=version,
-                path=str(folder),
-                is_final=is_final,
-                dropped=tuple(map(str, older)),
-            )
-        )
-        for outdated in older:
-            shutil.rmtree(outdated)
+    async def evaluate_at_start(self) -> None:
+        """Evaluate the policy that the attempt begins with, where that is due and was not done."""
+        if self.progress.version == 0 or self.is_evaluated(self.progress.version):
+            await self.evaluate()
 
-    async def conclude(self, save: Callable[[Path], Awaitable[object]]) -> Outcome:
+    async def after_update(self, state: Callable[[], LoopState], save: SaveParts) -> None:
+        """Evaluate the new version and save a checkpoint of it, each where it is due."""
+        version = self.progress.version
+        if self.is_evaluated(version):
+            await self.evaluate()
+        if self.is_checkpointed(version):
+            await self.checkpoints.save(state(), save, self._success(), is_final=False)
+
+    async def conclude(self, state: Callable[[], LoopState], save: SaveParts) -> Outcome:
         """Evaluate and keep the last weights."""
         stopped = self.stop.is_set()
         self.reporter.status("stopping" if stopped else "running", "Saving the weights.")
         await self.evaluate()
-        await self.checkpoint(self.progress.version, save, is_final=True)
+        await self.checkpoints.save(state(), save, self._success(), is_final=True)
         return "stopped" if stopped else "finished"
+
+    async def save_after_failure(self, state: Callable[[], LoopState], save: SaveParts) -> None:
+        """Save a checkpoint of a run that has failed, if that can still be done."""
+        version = self.progress.version
+        if version == self.begins.version or self.checkpoints.is_saved(version):
+            return
+        try:
+            async with asyncio.timeout(FAILURE_SAVE_SECONDS):
+                await self.checkpoints.save(state(), save, self._success(), is_final=False)
+        except Exception as error:  # the failure that came before is the one to be told
+            logger.warning("the weights of step %d could not be saved: %s", version, error)
+
+    def _success(self) -> float | None:
+        """Held-out success of exactly the present version, if it is known."""
+        progress = self.progress
+        return progress.heldout_success if progress.evaluated == progress.version else None
 
     async def wake_on_stop(self, changed: asyncio.Event) -> None:
         """Wake the loop that waits for ``changed`` when a stop is asked for."""
@@ -126,9 +144,9 @@ class LoopContext:
         changed.set()
 
     def is_checkpointed(self, version: int) -> bool:
-        """True for the versions whose weights are kept while the run goes on."""
+        """True for the versions that a checkpoint is saved of while the run goes on."""
         every = self.config.checkpoint.every_steps
-        return every is not None and version % every == 0
+        return self.is_evaluated(version) if every is None else version % every == 0
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

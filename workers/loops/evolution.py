@@ -15,6 +15,9 @@ update      consumes the population's fitness; produces a policy version; waits 
 This is the asynchronous loop with a barrier: with a staleness bound of 0 the next members are
 admitted only at the new version. The generators keep the fp32 master weights and apply the same
 update from the same seeds; their checksums must agree after it. Versions count updates.
+
+Every update goes to a log, from which it can be made again: an attempt begins with its checkpoint,
+makes the logged updates after it, and goes on with a generation of its own.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ import numpy as np
 
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
+from lagoon.checkpoints import UPDATES
 from lagoon.events import Point
 from lagoon.evolution import member_seeds, non_finite, update_norm_law
 from lagoon.ledger import Ledger
@@ -41,8 +45,11 @@ from workers.generators import (
     RunFailed,
     UpdateReport,
     refuse_disagreement,
+    refuse_other_weights,
 )
 from workers.loops.context import LoopContext, Outcome, supervised
+from workers.loops.state import LoopState
+from workers.loops.updates import Update, append_update
 from workers.reporting import point, rollout_points, sync_points
 from workers.rollout import EpisodeRequest
 
@@ -68,16 +75,22 @@ class Member:
 class EvolutionLoop:
     """One run of an evolution strategy, from its first member to its last update."""
 
-    def __init__(self, context: LoopContext) -> None:
+    def __init__(self, context: LoopContext, logged: Sequence[Update] = ()) -> None:
+        """``logged``: updates that follow the state that the attempt begins with."""
         self.context = context
         self.method = cast(Evolution, context.config.method)
-        self.ledger = Ledger()
+        self._logged = list(logged)
+        self.ledger = context.begins.ledger
         """Members, not prompts: the population is what evolution strategies train on."""
         self._finished: list[Member] = []
         self._open = False
         """False while the unperturbed policy is being evaluated or updated."""
         self._changed = asyncio.Event()
-        self._num_tokens = self._num_episodes = 0
+        self._is_updating = False
+        """The generators' weights are on their way to the next version."""
+        self._num_tokens = context.begins.num_tokens
+        self._num_episodes = context.begins.num_samples
+        self._started: float | None = None
 
     @property
     def version(self) -> int:
@@ -91,13 +104,32 @@ class EvolutionLoop:
         weights no longer agree.
         """
         generators = range(len(self.context.generators.handles))
-        return await supervised(
-            self._evolve(),
-            [
-                *(self.context.generators.pump(index) for index in generators),
-                *(self._evaluate_members(index) for index in generators),
-                self.context.wake_on_stop(self._changed),
-            ],
+        try:
+            return await supervised(
+                self._evolve(),
+                [
+                    *(self.context.generators.pump(index) for index in generators),
+                    *(self._evaluate_members(index) for index in generators),
+                    self.context.wake_on_stop(self._changed),
+                ],
+            )
+        except Exception:
+            if not self._is_updating:
+                await self.context.save_after_failure(self.state, self._save)
+            raise
+
+    def state(self) -> LoopState:
+        """What is needed to go on from the present version. Members that were evaluated for an
+        update that was not made are evaluated again: their seeds follow from the version."""
+        context, done = self.context, self.version * self.method.members_per_generation
+        seconds = 0.0 if self._started is None else context.stopwatch() - self._started
+        return LoopState(
+            version=self.version,
+            evaluated=context.progress.evaluated,
+            seconds=seconds,
+            num_tokens=self._num_tokens,
+            num_samples=self._num_episodes,
+            ledger=Ledger(issued=done, trained=done),
         )
 
     # -- members ---------------------------------------------------------------------------------
@@ -157,11 +189,12 @@ class EvolutionLoop:
     async def _evolve(self) -> Outcome:
         """Consumes populations; produces versions; waits for the last member."""
         context, max_steps = self.context, self.context.config.budget.max_steps
+        await self._make_logged_updates()
         context.reporter.status("running", "Evaluating the unperturbed policy.")
-        await context.evaluate()
+        await context.evaluate_at_start()
         context.reporter.status("running", "Evolving.")
-        started = context.stopwatch()
-        while self.version < max_steps and not context.out_of_time(started):
+        self._started = context.started()
+        while self.version < max_steps and not context.out_of_time(self._started):
             step_started = context.stopwatch()
             self._open = True
             self._changed.set()
@@ -170,9 +203,40 @@ class EvolutionLoop:
             if population is None:
                 break
             await self._update(population, step_started)
-            if context.is_evaluated(self.version):
-                await context.evaluate()
-        return await context.conclude(self._save)
+            await context.after_update(self.state, self._save)
+        if self.version == context.begins.version and context.stop.is_set():
+            return "stopped"  # nothing was learned: there is nothing to save
+        return await context.conclude(self.state, self._save)
+
+    async def _make_logged_updates(self) -> None:
+        """Make the updates again that an earlier attempt had made after its checkpoint."""
+        context = self.context
+        for update in self._logged:
+            state = update.state
+            context.reporter.status(
+                "running", f"Making update {state.version} again, from its log."
+            )
+            reports = await self._updated(state.version, update.seeds, update.coefficients)
+            refuse_other_weights(reports, update.checksum, state.version)
+            self.ledger, context.progress.version = state.ledger, state.version
+            context.progress.evaluated = state.evaluated
+            self._num_tokens, self._num_episodes = state.num_tokens, state.num_samples
+            await asyncio.to_thread(append_update, self._log, update)
+
+    @property
+    def _log(self) -> Path:
+        return self.context.checkpoints.folder / UPDATES
+
+    async def _updated(
+        self, version: int, seeds: Sequence[int], coefficients: Sequence[float]
+    ) -> list[UpdateReport]:
+        """Every generator's report of an update that all of them have made."""
+        self._is_updating = True
+        reports = await self.context.generators.each(
+            lambda handle: handle.update(version, seeds, coefficients, self.method.noise_key)
+        )
+        self._is_updating = False
+        return reports
 
     async def _population(self) -> list[Member] | None:
         """A whole generation in canonical order; None when the run should stop instead."""
@@ -202,10 +266,8 @@ class EvolutionLoop:
         account = staleness_account(trajectories, self.version)
         evaluated_at = context.stopwatch()
         seeds = [member.seed for member in population]
+        reports = await self._updated(self.version + 1, seeds, coefficients)
         context.progress.version += 1
-        reports: list[UpdateReport] = await context.generators.each(
-            lambda handle: handle.update(self.version, seeds, coefficients, self.method.noise_key)
-        )
         checksums = [report.checksum for report in reports]
         self.ledger = self.ledger.train(len(population))
         now = context.stopwatch()
@@ -239,8 +301,16 @@ class EvolutionLoop:
         )
         context.reporter.trajectories(self.version, trajectories)
         refuse_disagreement(checksums, self.version)
-        if context.is_checkpointed(self.version):
-            await context.checkpoint(self.version, self._save, is_final=False)
+        update = Update(
+            self.state(),
+            tuple(seeds),
+            tuple(coefficients),
+            tuple(fitness),
+            sigma,
+            alpha,
+            checksums[0],
+        )
+        await asyncio.to_thread(append_update, self._log, update)
 
     def _refuse_non_finite(self, fitness: Sequence[float]) -> None:
         wrong = non_finite(fitness)

@@ -16,6 +16,9 @@ training    consumes ready groups; produces policy versions; waits for a full ba
 This is the asynchronous loop. With a staleness bound of 0 admission opens only when the update
 before has been published, so generation and training take turns and nothing trained on is stale:
 synchronous training is that setting, not another loop. Versions count optimizer steps.
+
+An attempt begins with the state that its checkpoint holds: groups that were ready are in the pool,
+and prompts that were in flight are issued again, before any new one.
 """
 
 from __future__ import annotations
@@ -32,7 +35,6 @@ import numpy as np
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
 from lagoon.events import Point
-from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import CATALOGUE
 from lagoon.schedules import learning_rate_at
@@ -40,6 +42,7 @@ from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import TrainingSample, TrajectoryGroup
 from workers.generators import refuse_mismatch
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
+from workers.loops.state import LoopState
 from workers.reporting import ledger_points, point, rollout_points, sync_points
 
 
@@ -74,12 +77,21 @@ class PolicyGradientLoop:
         self.admitting: int | None = None
         """Version at which new rollouts may start: what the generators hold, or None while no
         rollout may start (the policy is being evaluated, or the run ends)."""
-        self.ledger = Ledger()
-        self._pool: deque[TrajectoryGroup] = deque()
+        begins = context.begins
+        self.ledger = begins.ledger
+        self._pool = deque(begins.pool)
+        self._drawn: list[TrajectoryGroup] = []
+        """The groups of the update that is being made."""
+        self._again = deque(begins.in_flight)
+        """Positions that an earlier attempt had issued and this one has not yet."""
         self._changed = asyncio.Event()
-        self._rollouts: set[asyncio.Task[None]] = set()
+        self._rollouts: dict[asyncio.Task[None], int] = {}
+        """Rollouts in flight, with their prompts' positions."""
         self._failure: BaseException | None = None
-        self._num_tokens = self._num_samples = 0
+        self._is_stepping = False
+        """The trainer's weights are on their way to the next version."""
+        self._num_tokens, self._num_samples = begins.num_tokens, begins.num_samples
+        self._started: float | None = None
 
     @property
     def version(self) -> int:
@@ -98,21 +110,39 @@ class PolicyGradientLoop:
             return await supervised(
                 self._train(), [*pumps, self._admit(), self.context.wake_on_stop(self._changed)]
             )
+        except Exception:
+            if not self._is_stepping:
+                await self.context.save_after_failure(self.state, self._save)
+            raise
         finally:
             for task in self._rollouts:
                 task.cancel()
             await asyncio.gather(*self._rollouts, return_exceptions=True)
+
+    def state(self) -> LoopState:
+        """What is needed to go on from here. A batch drawn but not trained on goes back."""
+        context = self.context
+        in_flight = (*self._rollouts.values(), *self._again)
+        seconds = 0.0 if self._started is None else context.stopwatch() - self._started
+        return LoopState(
+            version=self.version,
+            evaluated=context.progress.evaluated,
+            seconds=seconds,
+            num_tokens=self._num_tokens,
+            num_samples=self._num_samples,
+            ledger=self.ledger.put_back(len(self._drawn)),
+            in_flight=tuple(sorted(in_flight)),
+            pool=(*self._drawn, *self._pool),
+        )
 
     # -- admission -------------------------------------------------------------------------------
 
     async def _admit(self) -> None:
         """Consumes prompts; produces rollouts; waits for room; unblocked by a publish."""
         while True:
-            while self._may_issue():
-                position = self.ledger.issued
-                self.ledger = self.ledger.issue()
+            while (position := self._next_position()) is not None:
                 task = asyncio.ensure_future(self._roll_out(position))
-                self._rollouts.add(task)
+                self._rollouts[task] = position
                 task.add_done_callback(self._note_end)
             self._changed.clear()
             await self._changed.wait()
@@ -120,15 +150,24 @@ class PolicyGradientLoop:
                 raise self._failure
 
     def _note_end(self, rollout: asyncio.Task[None]) -> None:
-        """Forget an ended rollout; wake admission, which is supervised, when it failed."""
-        self._rollouts.discard(rollout)
-        if not rollout.cancelled() and rollout.exception() is not None:
-            self._failure = rollout.exception()
-            self._changed.set()
+        """Forget an ended rollout; wake admission, which is supervised, when it failed.
 
-    def _may_issue(self) -> bool:
-        if self.admitting is None or self.context.stop.is_set():
-            return False
+        The prompt of one that failed stays in flight: it was neither trained on nor dropped.
+        """
+        if rollout.cancelled() or rollout.exception() is None:
+            self._rollouts.pop(rollout, None)
+            return
+        self._failure = rollout.exception()
+        self._changed.set()
+
+    def _next_position(self) -> int | None:
+        """The prompt to start now: one that was in flight before this attempt, or a new one."""
+        in_flight = len(self._rollouts) * self.method.trajectories_per_prompt
+        has_room = in_flight < self.context.config.rollout.max_concurrent
+        if self.admitting is None or self.context.stop.is_set() or not has_room:
+            return None
+        if self._again:
+            return self._again.popleft()
         started = self.ledger.issued - self.ledger.num_dropped
         room = admissible(
             self.admitting,
@@ -136,9 +175,10 @@ class PolicyGradientLoop:
             max_staleness=self.method.staleness_bound,
             batch_size=self.method.prompts_per_step,
         )
-        in_flight = self.ledger.generating * self.method.trajectories_per_prompt
-        wanted = self.version < self.context.config.budget.max_steps
-        return wanted and room > 0 and in_flight < self.context.config.rollout.max_concurrent
+        if room <= 0 or self.version >= self.context.config.budget.max_steps:
+            return None
+        self.ledger = self.ledger.issue()
+        return self.ledger.issued - 1
 
     async def _roll_out(self, position: int) -> None:
         """Consumes a prompt; produces a ready group; waits for its slowest trajectory."""
@@ -149,6 +189,8 @@ class PolicyGradientLoop:
             for member in range(self.method.trajectories_per_prompt)
         ]
         played = await self.context.generators.play(requests)
+        # All at once: a checkpoint has the prompt either in flight or in the pool.
+        del self._rollouts[cast("asyncio.Task[None]", asyncio.current_task())]
         self._pool.append(TrajectoryGroup(requests[0].prompt_id, tuple(played)))
         self.ledger = self.ledger.complete()
         self._changed.set()
@@ -158,11 +200,12 @@ class PolicyGradientLoop:
     async def _train(self) -> Outcome:
         """Consumes batches; produces versions; waits for a full batch; unblocked by a group."""
         context, max_steps = self.context, self.context.config.budget.max_steps
-        context.reporter.status("running", "Evaluating the untrained policy.")
-        await context.evaluate()
+        which = "the untrained policy" if self.version == 0 else f"version {self.version}"
+        context.reporter.status("running", f"Evaluating {which}.")
+        await context.evaluate_at_start()
         context.reporter.status("running", "Training.")
-        started = context.stopwatch()
-        while self.version < max_steps and not context.out_of_time(started):
+        self._started = context.started()
+        while self.version < max_steps and not context.out_of_time(self._started):
             self._admit_at(self.version)
             step_started = context.stopwatch()
             groups = await self._draw()
@@ -173,11 +216,11 @@ class PolicyGradientLoop:
             await self._update(groups, step_started)
             if context.is_evaluated(self.version):
                 self.admitting = None
-                await context.evaluate()
+            await context.after_update(self.state, self._save)
         self.admitting = None
-        if self.version == 0 and context.stop.is_set():  # nothing was trained, nothing to save
-            return "stopped"
-        return await context.conclude(self._save)
+        if self.version == context.begins.version and context.stop.is_set():
+            return "stopped"  # nothing was trained: there is nothing to save
+        return await context.conclude(self.state, self._save)
 
     def _admit_at(self, version: int) -> None:
         """Open admission at a version that the generators hold."""
@@ -195,7 +238,8 @@ class PolicyGradientLoop:
         if self.context.stop.is_set():
             return None
         self.ledger = self.ledger.reserve(batch)
-        return [self._pool.popleft() for _ in range(batch)]
+        self._drawn = [self._pool.popleft() for _ in range(batch)]
+        return self._drawn
 
     async def _update(self, groups: Sequence[TrajectoryGroup], step_started: float) -> None:
         """Train on a batch, publish the new version, and report the step."""
@@ -205,16 +249,19 @@ class PolicyGradientLoop:
         samples = self._samples(groups)
         trajectories = [sample.trajectory for sample in samples]
         account = staleness_account(trajectories, self.version)
+        self._is_stepping = True
         sums = await self.trainer.step(samples, learning_rate)
         trained_at = context.stopwatch()
         occupancy = ledger_points(self.ledger, self.method.prompts_per_step)
         self.ledger = self.ledger.train(len(groups))
+        self._drawn = []
+        self._num_tokens += sum(t.num_actions for t in trajectories)
+        self._num_samples += len(trajectories)
         context.progress.version += 1
+        self._is_stepping = False
         weights, checksum = await self.trainer.weights()
         received = await context.generators.publish(self.version, weights)
         now = context.stopwatch()
-        self._num_tokens += sum(t.num_actions for t in trajectories)
-        self._num_samples += len(trajectories)
         context.reporter.step(
             self.version,
             [
@@ -234,8 +281,6 @@ class PolicyGradientLoop:
         )
         context.reporter.trajectories(self.version, trajectories)
         refuse_mismatch(received, checksum, self.version)
-        if context.is_checkpointed(self.version):
-            await context.checkpoint(self.version, self._save, is_final=False)
 
     def _learning_rate(self) -> float:
         trainer = self.context.config.trainer

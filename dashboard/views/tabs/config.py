@@ -7,6 +7,7 @@ import streamlit as st
 from dashboard import markup
 from dashboard.run_yaml import to_yaml
 from dashboard.views.area import RunArea
+from dashboard.words import byte_size
 
 
 def show(area: RunArea) -> None:
@@ -17,15 +18,22 @@ def show(area: RunArea) -> None:
         st.html(markup.heading("Resolved configuration", "With every default filled in"))
         st.code(to_yaml(detail["config"]), language="yaml")
     with right, st.container(key="panel_checkpoints"):
-        st.html(markup.heading("Weights", "In Hugging Face format"))
+        st.html(markup.heading("Checkpoints", "Model folders in Hugging Face format"))
         if detail["checkpoints"]:
             rows = [
                 (
-                    f"{item['step']} {markup.chip('final', 'good') if item['is_final'] else ''}",
+                    f"{item['step']} {markup.chip('final', 'good') if item['is_final'] else ''} "
+                    f"{markup.chip('best so far', 'good') if item['is_best'] else ''}",
+                    byte_size(item["num_bytes"]) if item["num_bytes"] else "–",
                     f"<code>{escape(item['path'])}</code>",
                 )
                 for item in detail["checkpoints"]
             ]
-            st.html(markup.table(("step", "where"), rows))
+            st.html(markup.table(("step", "size", "where"), rows))
         else:
-            st.html(markup.notice("None saved yet.", "The last weights are saved at the end."))
+            st.html(
+                markup.notice(
+                    "None saved yet.",
+                    "They come with evaluations, and at the end.",
+                )
+            )

@@ -1,0 +1,220 @@
+"""The fault suite: a platform whose processes are killed at random moments while runs train.
+
+::
+
+    run ─▶ wait (random) ─▶ kill (random) ─▶ what the platform says of the run ─▶ ... ─▶ run ends
+                                                                                       └▶ checks
+
+Every process is killed by its id, and only if this suite's own platform started it. A run may start
+again as often as it likes; in the end it must have finished, with every prompt trained once, every
+point that its drivers wrote on the surviving lineage shown, and no process left.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from benchmarks.fault_checks import differences, num_points, prompt_faults
+from benchmarks.fault_targets import TARGETS, Target, kill, of_attempt
+from benchmarks.frame import Options, Report, progress, run
+from benchmarks.stack import running, temporary_home
+from cli.client import Api
+from cli.home import Home
+from cli.output import Refusal
+from cli.processes import wait_until
+from lagoon.status import RunStatus
+
+NUM_KILLS, NUM_KILLS_QUICK = 50, 2
+VERDICT_SECONDS = 60.0
+END_SECONDS = 600.0
+GONE_SECONDS = 30.0
+MAX_PAUSE_SECONDS = 12.0
+POLL_SECONDS = 0.5
+PROMPTS_PER_STEP = 4
+SEED = 2026
+NOTES = f"""A whole platform in a home of its own, with the tiny model; `grpo` on the calculator, a
+checkpoint every two steps. At a random moment (seed {SEED}) one process is killed with SIGKILL:
+drivers, trainers, generators, engines, and the platform's own services, Ray's included; PostgreSQL
+with SIGQUIT, Valkey with all its data removed. **Answer**: from the kill until the page said what
+is true: that the attempt had ended and the next one was queued, or that the driver was silent
+(`unresponsive`), or, where no process of the run was killed, until the API answered again. When a
+run is over, every value that its drivers wrote on the surviving lineage is compared with what the
+API shows, and the prompts that were trained on are counted at every step."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the kills of one target."""
+
+    answers: list[float] = field(default_factory=list)
+    late: int = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """Everything that was counted."""
+
+    by_target: dict[str, Outcome] = field(default_factory=lambda: defaultdict(Outcome))
+    num_runs: int = 0
+    num_attempts: int = 0
+    false_failed: list[str] = field(default_factory=list)
+    points: int = 0
+    differences: list[str] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    gone: list[float] = field(default_factory=list)
+
+    @property
+    def num_kills(self) -> int:
+        """Kills in all."""
+        return sum(len(outcome.answers) + outcome.late for outcome in self.by_target.values())
+
+
+def config(seed: int) -> dict[str, Any]:
+    """A run of about a minute."""
+    return {
+        "model": {"path": "tiny", "max_length_tokens": 128},
+        "environment": {"name": "calculator", "mean_wait_seconds": 0},
+        "method": {"name": "grpo", "num_prompts": PROMPTS_PER_STEP, "group_size": 4},
+        "rollout": {"kv_cache_gib": 0.25},
+        "evaluation": {"num_tasks": 8, "every_steps": 10},
+        "checkpoint": {"every_steps": 2},
+        "budget": {"max_steps": 60, "max_restarts": 10},
+        "seed": seed,
+    }
+
+
+def measure(options: Options) -> Report:
+    """Kill until enough was killed, then check and report."""
+    order, tally = random.Random(SEED), Tally()
+    wanted = NUM_KILLS_QUICK if options.quick else NUM_KILLS
+    with temporary_home() as home, running(home) as api:
+        while tally.num_kills < wanted:
+            _one_run(home, api, order, tally, wanted)
+    return report(tally, wanted)
+
+
+def _one_run(home: Home, api: Api, order: random.Random, tally: Tally, wanted: int) -> None:
+    """Start a run, kill while it is active, and check it when it is over."""
+    name = f"faults {tally.num_runs}"
+    body = {"name": name, "config": config(tally.num_runs)}
+    run_id: str = _patiently(api, "POST", "/runs", body)["id"]
+    tally.num_runs += 1
+    while tally.num_kills < wanted:
+        time.sleep(order.uniform(0.0, MAX_PAUSE_SECONDS))
+        now = _read(api, run_id)
+        if RunStatus(now["status"]).is_terminal:
+            break
+        attempt_id = f"{run_id}-a{len(now['attempts'])}"
+        target = order.choice(TARGETS)
+        pid = kill(target, home, attempt_id, order)
+        if pid is None:
+            continue
+        progress(f"{tally.num_kills + 1}: {target.name} ({pid}) at step {now['step']} of {name}")
+        _await_answer(api, run_id, len(now["attempts"]), target, tally)
+    _check(home, api, run_id, tally)
+
+
+def _await_answer(api: Api, run_id: str, num_attempts: int, target: Target, tally: Tally) -> None:
+    """Wait until the platform says what is true after a kill."""
+    began = time.monotonic()
+    outcome = tally.by_target[target.name]
+
+    def is_answered() -> bool:
+        try:
+            now = api.get(f"/runs/{run_id}")
+        except (Refusal, httpx.HTTPError):
+            return False
+        if not target.ends_attempt:
+            return True
+        is_said = len(now["attempts"]) > num_attempts or bool(now["condition"])
+        return is_said or RunStatus(now["status"]).is_terminal
+
+    if wait_until(is_answered, VERDICT_SECONDS, poll_seconds=POLL_SECONDS):
+        outcome.answers.append(time.monotonic() - began)
+    else:
+        outcome.late += 1
+        progress(f"  no answer within {VERDICT_SECONDS:.0f} s")
+
+
+def _check(home: Home, api: Api, run_id: str, tally: Tally) -> None:
+    """Wait for the run's end, and look at all that it left."""
+    wait_until(
+        lambda: RunStatus(_read(api, run_id)["status"]).is_terminal,
+        END_SECONDS,
+        poll_seconds=POLL_SECONDS,
+    )
+    ended = _read(api, run_id)
+    tally.num_attempts += len(ended["attempts"])
+    progress(f"  {ended['status']}: {ended['reason']} ({len(ended['attempts'])} attempts)")
+    if ended["status"] != RunStatus.FINISHED:
+        tally.false_failed.append(f"{ended['status']}: {ended['reason']}")
+    began = time.monotonic()
+    marks = [f"{run_id}-a{attempt['number']}" for attempt in ended["attempts"]]
+    wait_until(lambda: not any(map(of_attempt, marks)), GONE_SECONDS, poll_seconds=POLL_SECONDS)
+    tally.gone.append(time.monotonic() - began)
+    tally.left += [title for mark in marks for title in of_attempt(mark).values()]
+    tally.points += num_points(home, ended)
+    tally.differences += differences(api, home, ended)
+    wrong = prompt_faults(api, ended, PROMPTS_PER_STEP)
+    tally.prompts += [f"{run_id}: steps {wrong}"] if wrong else []
+
+
+def _read(api: Api, run_id: str) -> dict[str, Any]:
+    run: dict[str, Any] = _patiently(api, "GET", f"/runs/{run_id}")
+    return run
+
+
+def _patiently(api: Api, verb: str, path: str, body: Any = None) -> Any:
+    """An answer of an API that may be starting again."""
+    deadline = time.monotonic() + VERDICT_SECONDS
+    while True:
+        try:
+            return api.get(path) if verb == "GET" else api.post(path, body)
+        except (Refusal, httpx.HTTPError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_SECONDS)
+
+
+def report(tally: Tally, wanted: int) -> Report:
+    """The table, and what was missed."""
+    rows = [_row(name, outcome) for name, outcome in sorted(tally.by_target.items())]
+    counts = {
+        "a run failed, or did not end": tally.false_failed,
+        "points were lost, doubled or changed": tally.differences,
+        "prompts were skipped or trained twice": tally.prompts,
+        "processes were left": tally.left,
+        "answers took more than a minute": [
+            name for name, outcome in tally.by_target.items() for _ in range(outcome.late)
+        ],
+    }
+    missed = [f"{what}: {'; '.join(found[:5])}" for what, found in counts.items() if found]
+    figure = (
+        f"{tally.num_kills} kills, {tally.num_runs} runs, {tally.num_attempts} attempts: "
+        f"{len(tally.false_failed)} false failed; {tally.points} points compared, "
+        f"{len(tally.differences)} series differ; {len(tally.prompts)} runs with prompts skipped "
+        f"or trained twice; {len(tally.left)} processes left"
+    )
+    header = ("killed", "kills", "answer, median", "longest", "later than a minute")
+    return Report(header, rows, figure, missed, NOTES)
+
+
+def _row(name: str, outcome: Outcome) -> Sequence[str]:
+    answers = outcome.answers
+    middle = f"{statistics.median(answers):.1f} s" if answers else ""
+    longest = f"{max(answers):.1f} s" if answers else ""
+    return (name, str(len(answers) + outcome.late), middle, longest, str(outcome.late))
+
+
+if __name__ == "__main__":
+    sys.exit(run("faults", measure))

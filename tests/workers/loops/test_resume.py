@@ -1,0 +1,260 @@
+"""Runs that are killed at any moment and go on: nothing is trained twice, nothing is skipped."""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lagoon.checkpoints import UPDATES, DamagedCheckpoint, read_manifest
+from lagoon.events import CheckpointLogged
+from lagoon.methods.grpo import GRPO
+from tests.builders import es_config, grpo_config
+from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
+from workers.checkpoints import FINAL
+from workers.generators import RunFailed
+from workers.loops.evolution import EvolutionLoop
+from workers.loops.policy_gradient import PolicyGradientLoop
+from workers.loops.state import read_state
+from workers.resuming import Candidates, candidates_in, restored
+from workers.rollout import EpisodeRequest
+
+
+class Killed(BaseException):
+    """What no handler of the product catches: the process is gone."""
+
+
+@dataclass
+class Fuse:
+    """Kills at the given number of calls, whoever makes them."""
+
+    calls: int
+    made: int = 0
+
+    def burn(self) -> None:
+        self.made += 1
+        if self.made == self.calls:
+            raise Killed
+
+
+@dataclass
+class Trainer(FakeTrainer):
+    """Remembers which prompts it trained on, by the version that this made."""
+
+    fuse: Fuse
+    version: int
+    trained: dict[int, list[int]] = field(default_factory=dict)
+    stale: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    async def step(self, samples: Any, learning_rate: float) -> Any:
+        await asyncio.sleep(0)
+        self.fuse.burn()
+        ids = [sample.trajectory.trajectory_id for sample in samples]
+        self.stale += [
+            self.version - v for s in samples for v in s.trajectory.versions if v is not None
+        ]
+        self.version += 1
+        self.trained[self.version] = [int(id.split("/")[1]) for id in ids]
+        self.fuse.burn()
+        return await super().step(samples, learning_rate)
+
+    async def save(self, folder: str) -> None:
+        await asyncio.sleep(0)
+        self.fuse.burn()
+        await super().save(folder)
+        self.fuse.burn()
+
+
+class Generator(FakeGenerator):
+    """Answers in an order and at moments of its own."""
+
+    def __init__(self, fuse: Fuse, version: int, order: random.Random) -> None:
+        super().__init__(lambda request, _: float(request.trajectory_id.endswith("0")))
+        self.fuse, self.version, self.order = fuse, version, order
+
+    async def collect(self) -> Any:
+        for _ in range(self.order.randrange(4)):
+            await asyncio.sleep(0)
+        found = [await self._finished.get()]
+        self.fuse.burn()
+        return found
+
+    async def publish(self, version: int, weights: Any) -> str:
+        self.fuse.burn()
+        return await super().publish(version, weights)
+
+
+@pytest.mark.parametrize("staleness_bound", [0, 2])
+@pytest.mark.parametrize("seed", range(25))
+async def test_after_any_kills_every_prompt_is_trained_exactly_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, staleness_bound: int
+) -> None:
+    monkeypatch.setattr(GRPO, "staleness_bound", staleness_bound)
+    order = random.Random(seed)
+    config = grpo_config(budget={"max_steps": 12}, checkpoint={"every_steps": 2})
+    candidates, lineage = Candidates(), list[tuple[int, Trainer]]()
+    for number in range(100):
+        begins = restored(config, candidates)
+        fuse = Fuse(order.randrange(1, 120))
+        trainer = Trainer(fuse, begins.version)
+        generators = [Generator(fuse, begins.version, order) for _ in range(2)]
+        context, _ = loop_context(config, generators, tmp_path / str(number), begins)
+        lineage.append((begins.version, trainer))
+        loop = PolicyGradientLoop(context, trainer)
+        try:
+            assert await loop.run() == "finished"
+            break
+        except Killed:
+            earlier = [candidates_in_attempt(tmp_path / str(n)) for n in range(number, -1, -1)]
+            candidates = Candidates(tuple(path for found in earlier for path in found))
+    assert len(lineage) > 1 or fuse.made < fuse.calls
+    surviving: dict[int, list[int]] = {}
+    for begins_at, trainer in lineage:
+        surviving = {v: p for v, p in surviving.items() if v <= begins_at} | trainer.trained
+        assert max(trainer.stale, default=0) <= staleness_bound
+    assert sorted(surviving) == list(range(1, 13))
+    trained = [position for version in surviving.values() for position in set(version)]
+    assert len(trained) == len(set(trained)) == 12 * 2
+    state = read_state(tmp_path / str(number) / FINAL)
+    waiting = [int(group.trajectories[0].trajectory_id.split("/")[1]) for group in state.pool]
+    assert sorted([*trained, *waiting, *state.in_flight]) == list(range(state.ledger.issued))
+    assert state.ledger.trained == 24
+    assert state.ledger.is_balanced
+
+
+def candidates_in_attempt(folder: Path) -> list[Path]:
+    """The whole checkpoints of one attempt, newest first."""
+    found = []
+    for path in folder.glob("*"):
+        try:
+            found.append((read_manifest(path).step, path))
+        except DamagedCheckpoint:
+            continue
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+class Member(FakeGenerator):
+    """A generator of an evolution run whose weights are a number that its updates change."""
+
+    def __init__(self, fuse: Fuse, checkpoint: Path | None) -> None:
+        super().__init__(lambda request, me: float((me.perturbed_with or 0) % 7))
+        self.fuse = fuse
+        if checkpoint is not None:
+            self.checksum = (checkpoint / "weights").read_text()
+
+    async def update(self, *arguments: Any) -> Any:
+        self.fuse.burn()
+        report = await super().update(*arguments)
+        self.fuse.burn()
+        return report
+
+    async def perturb(self, *arguments: Any) -> None:
+        self.fuse.burn()
+        await super().perturb(*arguments)
+
+    async def save(self, folder: str) -> None:
+        self.fuse.burn()
+        await super().save(folder)
+        self.fuse.burn()
+
+
+async def evolve(folder: Path, order: random.Random | None) -> tuple[str, int]:
+    """A run that is killed at random moments: its last weights, and how many attempts it took."""
+    config = es_config(budget={"max_steps": 9}, checkpoint={"every_steps": 4})
+    candidates = Candidates()
+    for number in range(100):
+        begins = restored(config, candidates)
+        fuse = Fuse(order.randrange(1, 60) if order else 10**9)
+        generators = [Member(fuse, begins.folder) for _ in range(2)]
+        context, _ = loop_context(config, generators, folder / str(number), begins)
+        loop = EvolutionLoop(context, begins.updates)
+        try:
+            assert await loop.run() == "finished"
+            return generators[0].checksum, number + 1
+        except Killed:
+            before = [folder / str(n) for n in range(number, -1, -1)]
+            candidates = Candidates(
+                tuple(path for each in before for path in candidates_in_attempt(each)),
+                tuple(each / UPDATES for each in before),
+            )
+    raise AssertionError("it never ended")
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_an_evolution_run_that_is_killed_ends_with_the_weights_of_one_that_is_not(
+    tmp_path: Path, seed: int
+) -> None:
+    undisturbed, _ = await evolve(tmp_path / "undisturbed", None)
+    killed, attempts = await evolve(tmp_path / "killed", random.Random(seed))
+    assert killed == undisturbed
+    assert attempts > 1
+
+
+async def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(tmp_path: Path) -> None:
+    config = grpo_config(budget={"max_steps": 4}, checkpoint={"every_steps": 1, "keep": 3})
+    context, _ = loop_context(config, [Generator(Fuse(0), 0, random.Random(1))], tmp_path)
+    await PolicyGradientLoop(context, FakeTrainer()).run()
+    newest, before, *_ = paths = candidates_in_attempt(tmp_path)
+    (newest / "weights").write_text("5")
+    begins = restored(config, Candidates(tuple(paths)))
+    assert begins.folder == before
+    assert begins.refused == (f"{newest}: its file weights is not the one that was written",)
+    for path in paths:
+        (path / "weights").unlink()
+    with pytest.raises(RunFailed, match=r"None of the checkpoints .* file weights is missing"):
+        restored(config, Candidates(tuple(paths)))
+
+
+async def test_the_newest_and_the_best_checkpoints_are_kept_across_attempts(tmp_path: Path) -> None:
+    config = grpo_config(
+        budget={"max_steps": 4},
+        checkpoint={"every_steps": 1, "keep": 2},
+        evaluation={"num_tasks": 4, "every_steps": 1},
+    )
+
+    def best_at_one(request: EpisodeRequest, generator: FakeGenerator) -> float:
+        if request.split == "train":
+            return float(request.trajectory_id.endswith("0"))
+        return float(generator.version == 1)
+
+    context, sink = loop_context(config, [FakeGenerator(best_at_one)], tmp_path / "a")
+    await PolicyGradientLoop(context, FakeTrainer()).run()
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == [FINAL, "step-000001", "step-000003", "step-000004"]
+    announced = [event for event in sink.events if isinstance(event, CheckpointLogged)]
+    assert [event.step for event in announced if event.is_best] == [1]
+    assert all(event.num_bytes for event in announced)
+    longer = grpo_config(**(config.model_dump() | {"budget": {"max_steps": 6}}))
+    begins = restored(longer, candidates_in(tmp_path / "a" / "step-000004"))
+    assert begins.kept == ()  # they are another run's
+    begins = restored(longer, Candidates((tmp_path / "a" / "step-000004",)))
+    generator = FakeGenerator(best_at_one)
+    generator.version = 4
+    context, _ = loop_context(longer, [generator], tmp_path / "b", begins)
+    trainer = FakeTrainer()
+    trainer.batches = [[] for _ in range(4)]
+    await PolicyGradientLoop(context, trainer).run()
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [FINAL, "step-000001"]
+    left = sorted(path.name for path in (tmp_path / "b").iterdir())
+    assert left == [FINAL, "step-000005", "step-000006"]
+
+
+async def test_a_run_that_fails_saves_what_it_has_learned(tmp_path: Path) -> None:
+    def breaks(request: EpisodeRequest, generator: FakeGenerator) -> float:
+        if request.split == "train" and generator.version == 3:
+            raise KeyError("no such board")
+        return float(request.trajectory_id.endswith("0"))
+
+    config = grpo_config(budget={"max_steps": 9}, checkpoint={"every_steps": 9})
+    context, _ = loop_context(config, [FakeGenerator(breaks)], tmp_path)
+    with pytest.raises(RunFailed, match="no such board"):
+        await PolicyGradientLoop(context, FakeTrainer()).run()
+    state = read_state(tmp_path / "step-000003")
+    assert state.version == 3
+    waiting = {int(group.trajectories[0].trajectory_id.split("/")[1]) for group in state.pool}
+    assert waiting | set(state.in_flight) == {6, 7}

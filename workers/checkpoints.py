@@ -1,0 +1,147 @@
+"""A run's checkpoints on disk: written whole, the newest and the best kept.
+
+::
+
+    parts (weights, optimizer) ─┐
+    loop's state ───────────────┴─▶ manifest ─▶ announced ─▶ what is past ``keep`` is removed
+
+The manifest comes last, so that a kill at any moment leaves the checkpoint before it as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lagoon.checkpoints import DamagedCheckpoint, Manifest, described_files, read_manifest, seal
+from lagoon.config import RunConfig
+from lagoon.events import CheckpointLogged
+from workers.loops.state import LoopState, write_state
+from workers.sink import Sink
+
+FINAL = "final"
+logger = logging.getLogger(__name__)
+
+SaveParts = Callable[[Path], Awaitable[None]]
+"""Writes the weights, as a model folder, and what else the loop's actors hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A checkpoint on disk."""
+
+    path: Path
+    step: int
+    heldout_success: float | None
+
+
+class Checkpoints:
+    """Saves a run's checkpoints, and removes those that are not to be kept."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: RunConfig,
+        sink: Sink,
+        clock: Callable[[], float],
+        earlier: Sequence[Kept] = (),
+    ) -> None:
+        """``earlier``: the run's checkpoints of earlier attempts, oldest first."""
+        self.folder = folder
+        self._config, self._sink, self._clock = config, sink, clock
+        self._kept = list(earlier)
+        self._saved_step: int | None = None
+
+    @property
+    def best(self) -> float | None:
+        """Held-out success of the best one that is kept."""
+        known = [kept.heldout_success for kept in self._kept if kept.heldout_success is not None]
+        return max(known, default=None)
+
+    def is_saved(self, step: int) -> bool:
+        """Whether the newest one is of this step."""
+        return self._saved_step == step
+
+    async def save(
+        self,
+        state: LoopState,
+        save_parts: SaveParts,
+        heldout_success: float | None,
+        *,
+        is_final: bool,
+    ) -> None:
+        """Save a checkpoint, announce it, and remove what is past ``keep``."""
+        folder = self.folder / (FINAL if is_final else f"step-{state.version:06d}")
+        await save_parts(folder)
+        manifest = await asyncio.to_thread(
+            self._seal, folder, state, heldout_success, is_final=is_final
+        )
+        best = self.best
+        is_best = heldout_success is not None and (best is None or heldout_success > best)
+        self._kept.append(Kept(folder, state.version, heldout_success))
+        self._saved_step = state.version
+        # The final weights take the place of no other: those before may be better.
+        removed = [] if is_final else self._past_keep()
+        self._sink.log(
+            CheckpointLogged(
+                at=self._clock(),
+                step=state.version,
+                path=str(folder),
+                is_final=is_final,
+                dropped=tuple(str(kept.path) for kept in removed),
+                num_bytes=manifest.num_bytes,
+                is_best=is_best,
+            )
+        )
+        for kept in removed:
+            self._kept.remove(kept)
+            await asyncio.to_thread(_remove, kept.path)
+
+    def _seal(
+        self, folder: Path, state: LoopState, heldout_success: float | None, *, is_final: bool
+    ) -> Manifest:
+        write_state(folder, state)
+        manifest = Manifest(
+            at=self._clock(),
+            step=state.version,
+            method=self._config.method.name,  # type: ignore[attr-defined]  # each declares one
+            model=self._config.model.path,
+            is_final=is_final,
+            heldout_success=heldout_success,
+            kept=tuple(str(kept.path) for kept in self._kept),
+            files=described_files(folder),
+        )
+        seal(folder, manifest)
+        return manifest
+
+    def _past_keep(self) -> list[Kept]:
+        """What to remove: neither among the newest, nor the best, nor final weights."""
+        best = self.best
+        first_best = next((k for k in self._kept if k.heldout_success == best), None)
+        older = [kept for kept in self._kept if kept.path.name != FINAL]
+        older = older[: -self._config.checkpoint.keep]
+        return [kept for kept in older if best is None or kept is not first_best]
+
+
+def kept_before(folder: Path, manifest: Manifest) -> list[Kept]:
+    """The checkpoint that a run goes on from, and those that were kept beside it."""
+    found = []
+    for path in (*map(Path, manifest.kept), folder):
+        try:
+            known = read_manifest(path)
+        except DamagedCheckpoint:
+            continue  # removed since, or of no use
+        found.append(Kept(path, known.step, known.heldout_success))
+    return found
+
+
+def _remove(folder: Path) -> None:
+    """Remove a checkpoint. One that cannot be removed costs its space, not the run."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        logger.warning("the checkpoint %s could not be removed: %s", folder, error)

@@ -1,0 +1,62 @@
+"""What a loop needs to go on where it was, besides weights and optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from lagoon.checkpoints import LOOP, DamagedCheckpoint
+from lagoon.ledger import Ledger
+from lagoon.trajectory import TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True)
+class LoopState:
+    """A loop between two updates."""
+
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants", extra="forbid")
+
+    version: int
+    """Updates done."""
+    evaluated: int
+    """The newest version that was evaluated; -1 for none."""
+    seconds: float
+    """Training time, counted against the budget."""
+    num_tokens: int
+    num_samples: int
+    ledger: Ledger
+    in_flight: tuple[int, ...] = ()
+    """Positions, in the run's prompt order, that were being generated: they are issued again."""
+    pool: tuple[TrajectoryGroup, ...] = ()
+    """Finished groups that wait for their update, oldest first."""
+
+
+_AS_JSON = TypeAdapter(LoopState)
+
+
+def write_state(folder: Path, state: LoopState) -> None:
+    """Make the state a part of the checkpoint in ``folder``."""
+    path = folder / LOOP
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(state_as_json(state))
+
+
+def read_state(folder: Path) -> LoopState:
+    """The state in a checkpoint. Raises ``DamagedCheckpoint``."""
+    try:
+        return state_from_json((folder / LOOP).read_bytes())
+    except (OSError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise DamagedCheckpoint(f"its counters cannot be read: {first}") from error
+
+
+def state_as_json(state: LoopState) -> bytes:
+    """All of a state, with every number as it is."""
+    return _AS_JSON.dump_json(state)
+
+
+def state_from_json(text: bytes | str) -> LoopState:
+    """Raises ``pydantic.ValidationError`` for what is no state."""
+    return _AS_JSON.validate_json(text)

@@ -1,0 +1,74 @@
+"""The log of an evolution run: what every update was made of, so that it can be made again.
+
+Seeds and coefficients are the whole of an update, so the log of a run is small and its weights
+follow from it bit by bit: a run that was killed loses the members of one generation at most.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from workers.loops.state import LoopState
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One update, and the loop's state after it."""
+
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants", extra="forbid")
+
+    state: LoopState
+    seeds: tuple[int, ...]
+    coefficients: tuple[float, ...]
+    """What each member's noise was multiplied by."""
+    fitness: tuple[float, ...]
+    sigma: float
+    alpha: float
+    checksum: str
+    """SHA-256 of the master weights after the update."""
+
+
+_AS_JSON = TypeAdapter(Update)
+
+
+def append_update(path: Path, update: Update) -> None:
+    """Add an update to the log; it is on the disk when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(_AS_JSON.dump_json(update) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def updates_after(logs: Sequence[Path], version: int) -> list[Update]:
+    """The updates that follow ``version`` without a gap, in the first log that has the next one.
+
+    A last line that was cut short by a kill is left out.
+    """
+    for log in logs:
+        known = {update.state.version: update for update in _read(log)}
+        found: list[Update] = []
+        while (following := known.get(version + len(found) + 1)) is not None:
+            found.append(following)
+        if found:
+            return found
+    return []
+
+
+def _read(log: Path) -> list[Update]:
+    try:
+        lines = log.read_bytes().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(_AS_JSON.validate_json(line))
+        except ValidationError:
+            break  # nothing after it can be trusted
+    return found
