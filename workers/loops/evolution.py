@@ -39,10 +39,10 @@ from lagoon.trajectory import Trajectory
 from workers.generators import (
     GeneratorHandle,
     RunFailed,
-    UpdateReport,
     refuse_disagreement,
 )
 from workers.loops.context import LoopContext, Outcome, supervised
+from workers.loops.proving import Prover
 from workers.reporting import point, rollout_points, sync_points
 from workers.rollout import EpisodeRequest
 
@@ -70,6 +70,7 @@ class EvolutionLoop:
 
     def __init__(self, context: LoopContext) -> None:
         self.context = context
+        self.prover = Prover(context)
         self.method = cast(Evolution, context.config.method)
         self.ledger = Ledger()
         """Members, not prompts: the population is what evolution strategies train on."""
@@ -157,6 +158,7 @@ class EvolutionLoop:
     async def _evolve(self) -> Outcome:
         """Consumes populations; produces versions; waits for the last member."""
         context, max_steps = self.context, self.context.config.budget.max_steps
+        await self.prover.open()
         context.reporter.status("running", "Evaluating the unperturbed policy.")
         await context.evaluate()
         context.reporter.status("running", "Evolving.")
@@ -203,10 +205,10 @@ class EvolutionLoop:
         evaluated_at = context.stopwatch()
         seeds = [member.seed for member in population]
         context.progress.version += 1
-        reports: list[UpdateReport] = await context.generators.each(
-            lambda handle: handle.update(self.version, seeds, coefficients, self.method.noise_key)
+        reports = await context.generators.update(
+            self.version, seeds, coefficients, self.method.noise_key
         )
-        checksums = [report.checksum for report in reports]
+        proof = await self.prover.agree(self.version, reports)
         self.ledger = self.ledger.train(len(population))
         now = context.stopwatch()
         self._num_tokens += sum(t.num_actions for t in trajectories)
@@ -220,7 +222,7 @@ class EvolutionLoop:
                 point(m.ZERO_VARIANCE_GROUPS, float(not has_signal(fitness))),
                 *context.reporter.staleness(self.version, account),
                 *rollout_points(trajectories, now - step_started),
-                *sync_points(checksums, checksums[0]),
+                *sync_points(proof),
                 point(m.SIGMA, sigma),
                 point(m.ALPHA, alpha),
                 point(m.UPDATE_NORM, reports[0].update_norm),
@@ -238,7 +240,8 @@ class EvolutionLoop:
             ],
         )
         context.reporter.trajectories(self.version, trajectories)
-        refuse_disagreement(checksums, self.version)
+        refuse_disagreement([report.checksum for report in reports], self.version)
+        proof.refuse()
         if context.is_checkpointed(self.version):
             await context.checkpoint(self.version, self._save, is_final=False)
 

@@ -38,8 +38,8 @@ from lagoon.metrics import CATALOGUE
 from lagoon.schedules import learning_rate_at
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import TrainingSample, TrajectoryGroup
-from workers.generators import refuse_mismatch
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
+from workers.loops.proving import Prover
 from workers.reporting import ledger_points, point, rollout_points, sync_points
 
 
@@ -56,6 +56,12 @@ class TrainerHandle(Protocol):
         """One optimizer step; returns (sum, count) by metric name."""
         ...
 
+    async def logprobs(
+        self, samples: Sequence[TrainingSample], temperature: float | None = None
+    ) -> list[list[float]]:
+        """Log-probabilities of each sample's own tokens, to prove what was published."""
+        ...
+
     async def weights(self) -> tuple[Any, str]:
         """The current weights (or a reference to them) and their checksum, for ``publish``."""
         ...
@@ -70,6 +76,7 @@ class PolicyGradientLoop:
 
     def __init__(self, context: LoopContext, trainer: TrainerHandle) -> None:
         self.context, self.trainer = context, trainer
+        self.prover = Prover(context)
         self.method = cast(PolicyGradient, context.config.method)
         self.admitting: int | None = None
         """Version at which new rollouts may start: what the generators hold, or None while no
@@ -158,6 +165,7 @@ class PolicyGradientLoop:
     async def _train(self) -> Outcome:
         """Consumes batches; produces versions; waits for a full batch; unblocked by a group."""
         context, max_steps = self.context, self.context.config.budget.max_steps
+        await self.prover.open()
         context.reporter.status("running", "Evaluating the untrained policy.")
         await context.evaluate()
         context.reporter.status("running", "Training.")
@@ -205,13 +213,13 @@ class PolicyGradientLoop:
         samples = self._samples(groups)
         trajectories = [sample.trajectory for sample in samples]
         account = staleness_account(trajectories, self.version)
+        await self.prover.confirm(self.trainer)
         sums = await self.trainer.step(samples, learning_rate)
         trained_at = context.stopwatch()
         occupancy = ledger_points(self.ledger, self.method.prompts_per_step)
         self.ledger = self.ledger.train(len(groups))
         context.progress.version += 1
-        weights, checksum = await self.trainer.weights()
-        received = await context.generators.publish(self.version, weights)
+        proof = await self.prover.publish(self.version, self.trainer)
         now = context.stopwatch()
         self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_samples += len(trajectories)
@@ -223,7 +231,7 @@ class PolicyGradientLoop:
                 *occupancy,
                 *rollout_points(trajectories, now - step_started),
                 *_trainer_points(sums),
-                *sync_points(received, checksum),
+                *sync_points(proof),
                 point(m.STEP_SECONDS, now - step_started),
                 point(m.GENERATE_SECONDS, drawn_at - step_started),
                 point(m.TRAIN_SECONDS, trained_at - drawn_at),
@@ -233,7 +241,7 @@ class PolicyGradientLoop:
             ],
         )
         context.reporter.trajectories(self.version, trajectories)
-        refuse_mismatch(received, checksum, self.version)
+        proof.refuse()
         if context.is_checkpointed(self.version):
             await context.checkpoint(self.version, self._save, is_final=False)
 
