@@ -25,7 +25,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -39,11 +39,11 @@ from lagoon.schedules import learning_rate_at
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import TrainingSample, TrajectoryGroup
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
-from workers.loops.proving import Prover
+from workers.loops.proving import Predictor, Prover
 from workers.reporting import ledger_points, point, rollout_points, sync_points
 
 
-class TrainerHandle(Protocol):
+class TrainerHandle(Predictor, Protocol):
     """The trainer, wherever it runs."""
 
     async def ready(self) -> None:
@@ -54,16 +54,6 @@ class TrainerHandle(Protocol):
         self, samples: Sequence[TrainingSample], learning_rate: float
     ) -> dict[str, tuple[float, float]]:
         """One optimizer step; returns (sum, count) by metric name."""
-        ...
-
-    async def logprobs(
-        self, samples: Sequence[TrainingSample], temperature: float | None = None
-    ) -> list[list[float]]:
-        """Log-probabilities of each sample's own tokens, to prove what was published."""
-        ...
-
-    async def weights(self) -> tuple[Any, str]:
-        """The current weights (or a reference to them) and their checksum, for ``publish``."""
         ...
 
     async def save(self, folder: str) -> None:
