@@ -83,6 +83,13 @@ class FirstNan(TypedDict):
     step: int
 
 
+class FirstMismatch(TypedDict):
+    """The first publish after which a generator did not hold the published weights."""
+
+    attempt: int
+    step: int
+
+
 class RunDetail(RunSummary):
     """A run with everything its page's header needs."""
 
@@ -92,6 +99,7 @@ class RunDetail(RunSummary):
     stop_requested_at: str | None
     stop_requested_by: str | None
     first_nan: FirstNan | None
+    first_mismatch: FirstMismatch | None
     traceback: str | None
     checkpoints: list[Checkpoint]
     parent_run_id: str | None

@@ -157,7 +157,14 @@ VERIFIED_ENGINES = Metric(
     "sync/verified_engines", "generators", "Generators that proved the published weights."
 )
 MISMATCHED_ENGINES = Metric(
-    "sync/mismatched_engines", "generators", "Generators holding something else."
+    "sync/mismatched_engines",
+    "generators",
+    "Generators that did not prove them at once: 0, or an alarm.",
+)
+CANARY_DIFF = Metric(
+    "sync/canary_logprob_diff",
+    "nats",
+    "Largest mean difference between a generator's canary log-probabilities and the expected ones.",
 )
 
 SIGMA = Metric("es/sigma", "weight units", "Perturbation scale of the generation.")

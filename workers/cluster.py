@@ -22,7 +22,7 @@ from lagoon.trajectory import TrainingSample, Trajectory
 from workers.actors.generator import GeneratorActor
 from workers.actors.trainer import TrainerActor
 from workers.generators import RunFailed, UpdateReport, failure
-from workers.rollout import EpisodeFailure, EpisodeRequest
+from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
 from workers.settings import own_home
 
 T = TypeVar("T")
@@ -89,6 +89,20 @@ class RemoteGenerator(RemoteActor):
         finished: list[Trajectory | EpisodeFailure] = await _answered(self._actor.collect.remote())
         return finished
 
+    async def openings(
+        self, requests: Sequence[EpisodeRequest]
+    ) -> list[list[int]] | EpisodeFailure:
+        """The prompts that episodes begin with. Nothing is sampled."""
+        found: list[list[int]] | EpisodeFailure = await _answered(
+            self._actor.openings.remote(list(requests))
+        )
+        return found
+
+    async def probe(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Sampled]:
+        """The greedy continuations of prompts."""
+        sampled: list[Sampled] = await _answered(self._actor.probe.remote(prompts, num_tokens))
+        return sampled
+
     async def publish(self, version: int, weights: Any) -> str:
         """Load published weights; returns the checksum of what arrived."""
         checksum: str = await _answered(self._actor.publish.remote(version, weights))
@@ -131,6 +145,15 @@ class RemoteTrainer(RemoteActor):
             self._actor.step.remote(list(samples), learning_rate)
         )
         return sums
+
+    async def logprobs(
+        self, samples: Sequence[TrainingSample], temperature: float | None = None
+    ) -> list[list[float]]:
+        """Log-probabilities of each sample's own tokens under the present weights."""
+        scores: list[list[float]] = await _from_trainer(
+            self._actor.logprobs.remote(list(samples), temperature)
+        )
+        return scores
 
     async def weights(self) -> tuple[Any, str]:
         """A reference to the weights, which never pass through the driver, and their checksum."""

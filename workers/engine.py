@@ -274,4 +274,5 @@ def _sampled(answer: RequestOutput) -> Sampled:
         logprobs=kept[LOGPROBS] if kept else list(output.logprobs.logprobs),
         versions=versions,
         finish="length" if output.finish_reason == "length" else "stop",
+        num_cached_tokens=answer.num_cached_tokens or 0,
     )

@@ -2,18 +2,27 @@
 
 One pump per generator collects finished episodes in batches and wakes whoever waits for them, so
 that several thousand short episodes cost a few hundred messages.
+
+::
+
+    started ─▶ untrusted ─▶ proven: episodes go to it
+                   ▲            │ publish, update
+                   └────────────┘
+
+Only a generator that has proved the weights it holds is given episodes. What proves them is the
+business of ``workers.loops.proving``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from traceback import format_exception
 from typing import Any, Protocol, TypeVar
 
 from lagoon.trajectory import Trajectory
-from workers.rollout import EpisodeFailure, EpisodeRequest
+from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
 
 T = TypeVar("T")
 
@@ -50,6 +59,16 @@ class GeneratorHandle(Protocol):
         """Wait for at least one finished episode and return all finished ones."""
         ...
 
+    async def openings(
+        self, requests: Sequence[EpisodeRequest]
+    ) -> list[list[int]] | EpisodeFailure:
+        """The prompts that episodes begin with. Nothing is sampled."""
+        ...
+
+    async def probe(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Sampled]:
+        """The greedy continuations of prompts, ``num_tokens`` each."""
+        ...
+
     async def publish(self, version: int, weights: Any) -> str:
         """Load published weights; returns the checksum of what arrived."""
         ...
@@ -80,6 +99,8 @@ class Generators:
         self._waiting: dict[str, asyncio.Future[Trajectory]] = {}
         self._in_flight = [0] * len(self.handles)
         self._owner: dict[str, int] = {}
+        self._proven: set[int] = set()
+        self._newly_proven = asyncio.Event()
 
     async def play(
         self, requests: Sequence[EpisodeRequest], generator: int | None = None
@@ -87,9 +108,9 @@ class Generators:
         """Play episodes and return their trajectories, in the order of the requests.
 
         Runs on the least busy generator unless one is named; split a large set with ``spread``.
+        Waits for a generator that has proved its weights.
         """
-        if generator is None:
-            generator = self._in_flight.index(min(self._in_flight))
+        generator = await self._proven_one(generator)
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in requests]
         for request, future in zip(requests, futures, strict=True):
@@ -98,6 +119,18 @@ class Generators:
         self._in_flight[generator] += len(requests)
         await self._asked(generator, self.handles[generator].submit(requests))
         return list(await asyncio.gather(*futures))
+
+    async def _proven_one(self, wanted: int | None) -> int:
+        """The wanted generator, or the least busy one, once it has proved its weights."""
+        while not (ready := self._proven if wanted is None else self._proven & {wanted}):
+            self._newly_proven.clear()
+            await self._newly_proven.wait()
+        return min(sorted(ready), key=self._in_flight.__getitem__)
+
+    def trust(self, generators: Iterable[int]) -> None:
+        """Give episodes to generators, which have proved their weights, until these change."""
+        self._proven.update(generators)
+        self._newly_proven.set()
 
     async def spread(self, requests: Sequence[EpisodeRequest]) -> list[Trajectory]:
         """Play episodes on all generators at once; the order of the requests is kept."""
@@ -125,19 +158,36 @@ class Generators:
         future = self._waiting.pop(item.trajectory_id)
         self._in_flight[self._owner.pop(item.trajectory_id)] -= 1
         if isinstance(item, EpisodeFailure):
-            raise RunFailed(f"The environment raised an error: {item.message}", item.traceback)
+            raise environment_failed(item)
         if not future.done():
             future.set_result(replace(item, completed_version=self._trainer_version()))
 
-    async def publish(self, version: int, weights: Any) -> list[str]:
-        """Publish to every generator; returns the checksums of what arrived."""
-        return list(await self.each(lambda handle: handle.publish(version, weights)))
+    async def publish(
+        self, version: int, weights: Any, generators: Iterable[int] | None = None
+    ) -> list[str]:
+        """Publish to generators, all unless some are named; returns checksums of what arrived.
 
-    async def each(self, call: Callable[[GeneratorHandle], Awaitable[T]]) -> list[T]:
-        """The results of one call on every generator, run at once."""
-        return list(
-            await asyncio.gather(*(self.ask(index, call) for index in range(len(self.handles))))
-        )
+        They get no more episodes until they are trusted again.
+        """
+        to = list(range(len(self.handles)) if generators is None else generators)
+        self._proven.difference_update(to)
+        return await self.each(lambda handle: handle.publish(version, weights), to)
+
+    async def update(
+        self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: str
+    ) -> list[UpdateReport]:
+        """Apply an ES update on every generator; no episodes until they are trusted again."""
+        self._proven.clear()
+        return await self.each(lambda handle: handle.update(version, seeds, coefficients, noise))
+
+    async def each(
+        self,
+        call: Callable[[GeneratorHandle], Awaitable[T]],
+        generators: Iterable[int] | None = None,
+    ) -> list[T]:
+        """The results of one call on generators, all unless some are named, run at once."""
+        asked = range(len(self.handles)) if generators is None else generators
+        return list(await asyncio.gather(*(self.ask(index, call) for index in asked)))
 
     async def ask(self, generator: int, call: Callable[[GeneratorHandle], Awaitable[T]]) -> T:
         """The result of one call on one generator; ``RunFailed`` names it when it fails."""
@@ -148,17 +198,6 @@ class Generators:
             return await answer
         except Exception as error:
             raise failure(f"Generator {generator} failed", error) from error
-
-
-def refuse_mismatch(received: Sequence[str], published: str, version: int) -> None:
-    """Raise ``RunFailed`` when a generator holds other weights than were published."""
-    wrong = [index for index, checksum in enumerate(received) if checksum != published]
-    if wrong:
-        names = ", ".join(map(str, wrong))
-        raise RunFailed(
-            f"After version {version} generator {names} holds other weights than were published: "
-            "its samples would come from another policy."
-        )
 
 
 def refuse_disagreement(checksums: Sequence[str], version: int) -> None:
@@ -180,6 +219,11 @@ def refuse_other_weights(reports: Sequence[UpdateReport], logged: str, version: 
             "was the log changed, or another version of torch installed? The checkpoint before it "
             "is as it was; resume from that one to evaluate the generations after it anew."
         )
+
+
+def environment_failed(item: EpisodeFailure) -> RunFailed:
+    """An environment's error as the end of the run."""
+    return RunFailed(f"The environment raised an error: {item.message}", item.traceback)
 
 
 def failure(what: str, error: BaseException) -> RunFailed:

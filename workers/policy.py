@@ -27,11 +27,12 @@ class Policy:
         self.shares_prompts = shares_prompts(model)
         """Whether trajectories may stand behind one copy of their prompt."""
 
-    def logprobs(self, batch: MicroBatch) -> Tensor:
+    def logprobs(self, batch: MicroBatch, temperature: float | None = None) -> Tensor:
         """Log-probability of each sampled token given what stands before it, [B, T].
 
-        0 where nothing was sampled. The head is applied to the sampled positions only: with a large
-        vocabulary the logits of all positions would not fit.
+        At the policy's own temperature unless another is given. 0 where nothing was sampled. The
+        head is applied to the sampled positions only: with a large vocabulary the logits of all
+        positions would not fit.
         """
         # Right-padding needs no attention mask: with causal attention no token sees what follows.
         token_ids = batch.token_ids
@@ -47,7 +48,7 @@ class Policy:
             logits = self.model.get_output_embeddings()(states[before])
         else:
             logits = self.model(**given).logits[before]
-        logits = logits.float() / self.temperature
+        logits = logits.float() / (temperature or self.temperature)
         chosen = logits.gather(-1, token_ids[rows, columns].unsqueeze(-1)).squeeze(-1)
         scores = chosen - logits.logsumexp(-1)
         return torch.zeros(token_ids.shape, device=scores.device).index_put((rows, columns), scores)

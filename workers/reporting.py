@@ -6,6 +6,8 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from lagoon import metrics as m
 from lagoon.events import (
     MAX_PARTS,
@@ -22,6 +24,7 @@ from lagoon.metrics import Metric
 from lagoon.staleness import StalenessAccount, mean
 from lagoon.statistics import wilson_interval
 from lagoon.trajectory import Trajectory
+from workers.proof import Proof
 from workers.sink import Sink
 
 logger = logging.getLogger(__name__)
@@ -144,12 +147,13 @@ def rollout_points(trajectories: Sequence[Trajectory], seconds: float) -> list[P
     ]
 
 
-def sync_points(received: Sequence[str], published: str) -> list[Point]:
-    """How many generators proved the published weights, by the checksum of what they received."""
-    verified = sum(checksum == published for checksum in received)
+def sync_points(proof: Proof) -> list[Point]:
+    """How many generators proved the published weights, and how near they came."""
+    diffs = proof.logprob_diffs
     return [
-        point(m.VERIFIED_ENGINES, verified),
-        point(m.MISMATCHED_ENGINES, len(received) - verified),
+        point(m.VERIFIED_ENGINES, len(proof.proven)),
+        point(m.MISMATCHED_ENGINES, proof.num_mismatched),
+        *([point(m.CANARY_DIFF, float(np.max(diffs)))] if diffs else []),
     ]
 
 

@@ -31,6 +31,8 @@ class Sampled:
     """Log-probabilities under the distribution the tokens were sampled from."""
     versions: list[int | None]
     finish: Literal["stop", "length"]
+    num_cached_tokens: int = 0
+    """Tokens of the prompt whose keys and values came from the engine's cache."""
 
 
 class Engine(Protocol):

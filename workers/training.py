@@ -116,12 +116,16 @@ class Trainer:
         sums[LOSS] = (sums.get(LOSS, (0.0, 0.0))[0], 1.0)
         return {metric.name: pair for metric, pair in sums.items()}
 
-    def logprobs(self, samples: Sequence[TrainingSample]) -> list[list[float]]:
-        """Log-probabilities of each sample's own tokens under the present weights."""
+    def logprobs(
+        self, samples: Sequence[TrainingSample], temperature: float | None = None
+    ) -> list[list[float]]:
+        """Log-probabilities of each sample's own tokens under the present weights, at the run's
+        temperature unless another is given.
+        """
         found: dict[int, list[float]] = {}
         with torch.no_grad():
             for batch in self._micro_batches(samples):
-                found.update(by_trajectory(batch, self._policy.logprobs(batch)))
+                found.update(by_trajectory(batch, self._policy.logprobs(batch, temperature)))
         return [found[index] for index in range(len(samples))]
 
     def weights(self) -> tuple[dict[str, NDArray[Any]], str]:

@@ -108,6 +108,13 @@ class FirstNan(BaseModel):
     step: int
 
 
+class FirstMismatch(BaseModel):
+    """The first publish after which a generator did not hold the published weights."""
+
+    attempt: int
+    step: int
+
+
 class CheckpointOut(BaseModel):
     """Saved weights, with what a run needs to go on from them."""
 
@@ -129,6 +136,7 @@ class RunDetail(RunSummary):
     stop_requested_at: datetime | None
     stop_requested_by: str | None
     first_nan: FirstNan | None
+    first_mismatch: FirstMismatch | None
     traceback: str | None
     checkpoints: list[CheckpointOut]
     parent_run_id: str | None

@@ -11,17 +11,18 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts.access import Principal
-from backend.models import Attempt, MetricLatest, MetricSeries, Run, User
+from backend.models import Attempt, MetricLatest, MetricSeries, Run, User, metric_points
 from backend.runs import repository
 from backend.runs.schemas import (
     AttemptOut,
     CheckpointOut,
+    FirstMismatch,
     FirstNan,
     RunDetail,
     RunReference,
     RunSummary,
 )
-from lagoon.metrics import FITNESS, HELDOUT_SUCCESS, REWARD_MEAN
+from lagoon.metrics import FITNESS, HELDOUT_SUCCESS, MISMATCHED_ENGINES, REWARD_MEAN
 
 SHOWN = (HELDOUT_SUCCESS.name, REWARD_MEAN.name, FITNESS.name)
 MEAN_FITNESS = {"stat": "mean"}
@@ -74,6 +75,7 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
         stop_requested_at=run.stop_requested_at,
         stop_requested_by=run.stop_requested_by,
         first_nan=await _first_nan(session, run.id),
+        first_mismatch=await _first_mismatch(session, run.id),
         traceback=run.traceback,
         checkpoints=[
             CheckpointOut.model_validate(checkpoint, from_attributes=True)
@@ -147,3 +149,28 @@ async def _first_nan(session: AsyncSession, run_id: str) -> FirstNan | None:
     )
     row = (await session.execute(statement)).one_or_none()
     return FirstNan(name=row.name, step=row.first_nan_step) if row else None
+
+
+async def _first_mismatch(session: AsyncSession, run_id: str) -> FirstMismatch | None:
+    """Over all attempts: one that was rolled back has had it all the same."""
+    statement = (
+        select(MetricLatest.series_id, MetricLatest.attempt)
+        .join(MetricSeries, MetricSeries.id == MetricLatest.series_id)
+        .where(
+            MetricSeries.run_id == run_id,
+            MetricSeries.name == MISMATCHED_ENGINES.name,
+            MetricLatest.max_value > 0,
+        )
+        .order_by(MetricLatest.attempt)
+        .limit(1)
+    )
+    found = (await session.execute(statement)).one_or_none()
+    if found is None:  # nearly always: the points are not read
+        return None
+    of_attempt = (
+        metric_points.c.series_id == found.series_id,
+        metric_points.c.attempt == found.attempt,
+    )
+    first = select(func.min(metric_points.c.step)).where(*of_attempt, metric_points.c.value > 0)
+    step = await session.scalar(first)
+    return FirstMismatch(attempt=found.attempt, step=step or 0)

@@ -42,7 +42,8 @@ def _refreshed(area: RunArea) -> records.RunDetail:
 
 
 def alarms(detail: records.RunDetail) -> None:
-    """The first NaN, named; the traceback of a failure, folded."""
+    """The first NaN and the first weights that did not arrive, named; the traceback of a failure,
+    folded."""
     if detail["first_nan"]:
         nan = detail["first_nan"]
         st.html(
@@ -50,6 +51,18 @@ def alarms(detail: records.RunDetail) -> None:
                 f"First NaN: {nan['name']} at step {nan['step']}.",
                 "Lines break there, at a cross. Weights saved before that step are not affected; "
                 "later ones may be damaged.",
+                "bad",
+            )
+        )
+    if detail["first_mismatch"]:
+        mismatch = detail["first_mismatch"]
+        st.html(
+            markup.notice(
+                f"Weights did not arrive: version {mismatch['step']}, attempt "
+                f"{mismatch['attempt']}.",
+                "A generator did not hold what was published. It was given no episodes: either "
+                "it proved the weights when they were published once more, or the run failed. The "
+                "log says which, and why.",
                 "bad",
             )
         )

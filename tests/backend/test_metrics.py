@@ -67,6 +67,17 @@ async def test_any_float64_comes_back_as_it_was(api: Api, values: list[float]) -
     assert first_nan == ({"name": NAME, "step": nan_steps[0]} if nan_steps else None)
 
 
+async def test_the_first_weights_that_did_not_arrive_are_named(api: Api) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    await send(driver, run_id, api.batch([step(n, sync__mismatched_engines=0) for n in (1, 2)]))
+    assert (await read_run(ada, run_id))["first_mismatch"] is None
+    counts = {3: 0, 4: 2, 5: 0, 6: 1}
+    steps = [step(n, sync__mismatched_engines=count) for n, count in counts.items()]
+    await send(driver, run_id, api.batch(steps))
+    assert (await read_run(ada, run_id))["first_mismatch"] == {"attempt": 1, "step": 4}
+
+
 async def test_values_are_strings_only_where_json_has_no_number(api: Api) -> None:
     ada = await api.user()
     run_id, driver = await api.started(ada)

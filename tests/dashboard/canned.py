@@ -69,6 +69,7 @@ def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Js
         "stop_requested_at": None,
         "stop_requested_by": None,
         "first_nan": None,
+        "first_mismatch": None,
         "traceback": None,
         "checkpoints": [],
         "parent_run_id": None,

@@ -279,6 +279,13 @@ def test_the_first_nan_is_named_in_the_head() -> None:
     assert "First NaN: trainer/loss at step 41." in text(run_page("nan", "config"))
 
 
+def test_weights_that_did_not_arrive_are_an_alarm_in_the_head() -> None:
+    run = canned.running() | {"first_mismatch": {"attempt": 2, "step": 17}}
+    shown = text(open_page(FakeApi([run]), "run", run=run["id"]))
+    assert "Weights did not arrive: version 17, attempt 2." in shown
+    assert "Weights did not arrive" not in text(run_page("running"))
+
+
 def test_a_failed_run_gives_its_cause_and_its_traceback() -> None:
     tested = run_page("failed")
     shown = text(tested)

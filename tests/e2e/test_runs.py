@@ -41,6 +41,8 @@ def test_a_grpo_run_is_on_policy_exactly_and_saves_what_it_learned(
     assert all(set(counts) == {"0"} for counts in ran.histograms(m.TOTAL_HISTOGRAM).values())
     assert set(ran.values(m.STALENESS_COVERAGE).values()) == {1.0}
     assert set(ran.values(m.VERIFIED_ENGINES).values()) == {1.0}
+    assert set(ran.values(m.MISMATCHED_ENGINES).values()) == {0.0}
+    assert max(ran.values(m.CANARY_DIFF).values()) < 1e-5
     assert list(ran.values(m.HELDOUT_SUCCESS)) == [0, 3]
     final = tmp_path / "checkpoints" / "final"
     assert moved(policy_folder, final)

@@ -2,9 +2,12 @@
 counts its steps, a sink that is a list."""
 
 import asyncio
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lagoon.config import RunConfig
 from lagoon.events import Event, HistogramLogged, Point, StepLogged
@@ -15,7 +18,7 @@ from workers.generators import Generators, UpdateReport
 from workers.loops.context import LoopContext, Progress
 from workers.reporting import Reporter
 from workers.resuming import FROM_THE_START, Restored, restored
-from workers.rollout import EpisodeFailure, EpisodeRequest
+from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
 
 
 class ListSink:
@@ -45,6 +48,12 @@ class ListSink:
         }
 
 
+def fake_logprobs(weights: Any, prompt: Sequence[int], count: int) -> list[float]:
+    """What any fake answers that holds these weights."""
+    key = zlib.crc32(repr((weights, tuple(prompt))).encode())
+    return [float(score) for score in np.random.default_rng(key).uniform(-3, 0, count)]
+
+
 class FakeGenerator:
     """Plays an episode by asking ``reward_of``; keeps a log of what it was told."""
 
@@ -53,6 +62,7 @@ class FakeGenerator:
         self.perturbed_with: int | None = None
         self.calls: list[tuple[Any, ...]] = []
         self.checksum = "initial"
+        self.weights: Any = 0
         self._reward_of = reward_of
         self._finished: asyncio.Queue[Trajectory | EpisodeFailure] = asyncio.Queue()
 
@@ -85,9 +95,21 @@ class FakeGenerator:
             finished.append(self._finished.get_nowait())
         return finished
 
+    async def openings(
+        self, requests: Sequence[EpisodeRequest]
+    ) -> list[list[int]] | EpisodeFailure:
+        return [[1, 2, 3 + request.index % 1000] for request in requests]
+
+    async def probe(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Sampled]:
+        tokens, versions = [5] * num_tokens, [self.version] * num_tokens
+        return [
+            Sampled(tokens, fake_logprobs(self.weights, prompt, num_tokens), [*versions], "length")
+            for prompt in prompts
+        ]
+
     async def publish(self, version: int, weights: Any) -> str:
         self.calls.append(("publish", version))
-        self.version = version
+        self.version, self.weights = version, weights
         return f"sum-of-{weights}"
 
     async def perturb(self, seed: int, sigma: float, noise: str) -> None:
@@ -100,6 +122,7 @@ class FakeGenerator:
         self.calls.append(("update", version, tuple(seeds), tuple(coefficients)))
         self.version, self.perturbed_with = version, None
         self.checksum = str(hash((self.checksum, tuple(seeds), tuple(coefficients))))
+        self.weights = self.checksum
         return UpdateReport(self.checksum, 0.5, 0.7, 100)
 
     async def save(self, folder: str) -> None:
@@ -124,6 +147,15 @@ class FakeTrainer:
         self.batches.append(list(samples))
         self.learning_rates.append(learning_rate)
         return {LOSS.name: (2.0, 4.0), LEARNING_RATE.name: (learning_rate, 1.0)}
+
+    async def logprobs(
+        self, samples: Sequence[TrainingSample], temperature: float | None = None
+    ) -> list[list[float]]:
+        return [self._score(sample.trajectory) for sample in samples]
+
+    def _score(self, scored: Trajectory) -> list[float]:
+        given = scored.action_mask.index(1)
+        return fake_logprobs(len(self.batches), scored.token_ids[:given], scored.num_actions)
 
     async def weights(self) -> tuple[Any, str]:
         return len(self.batches), f"sum-of-{len(self.batches)}"

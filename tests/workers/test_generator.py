@@ -9,16 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from lagoon import metrics as m
 from lagoon.trajectory import Trajectory
-from tests.builders import es_config, trajectory
+from tests.builders import es_config, grpo_config, trajectory
+from tests.workers.fakes import FakeTrainer, loop_context
 from tests.workers.models_for_tests import END, build_model
 from workers.actors.episodes import Episodes
 from workers.actors.generator import GeneratorActor
 from workers.engine import EngineFailed
 from workers.environments import make_environment
 from workers.environments.base import Environment
+from workers.loops.proving import Prover
+from workers.payload import checksum
 from workers.rollout import EpisodeFailure, EpisodeRequest
+from workers.training import Trainer
 
 
 class Died(Exception):
@@ -162,6 +168,8 @@ async def test_a_generator_plays_reports_broken_environments_and_does_not_outliv
     ended = [i for i in items.values() if isinstance(i, Trajectory) and END in i.token_ids]
     assert ended
 
+    await every_fault_is_caught(generator, folder, tmp_path)
+
     await generator.submit([EpisodeRequest("last", "p", "train", 0, 1.0)])
     os.kill(engine_process(generator), signal.SIGKILL)
     with pytest.raises(EngineFailed, match="the vLLM engine process died"):
@@ -169,6 +177,68 @@ async def test_a_generator_plays_reports_broken_environments_and_does_not_outliv
     with pytest.raises(EngineFailed):
         await generator.perturb(1, 0.1, "per_tensor")
     generator.shutdown()
+
+
+class OwnTrainer(FakeTrainer):
+    """A real trainer whose weights take a small random step when they are told to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.real = Trainer(folder, grpo_config())
+
+    def advance(self) -> None:
+        with torch.no_grad():
+            for parameter in self.real._policy.model.parameters():
+                parameter.add_(1e-4 * torch.randn_like(parameter))
+
+    async def weights(self) -> tuple[Any, str]:
+        return self.real.weights()
+
+    async def logprobs(self, samples: Any, temperature: float | None = None) -> list[list[float]]:
+        return self.real.logprobs(samples, temperature)
+
+
+class Faulty:
+    """A generator whose next publishes go wrong, in its engine."""
+
+    def __init__(self, real: GeneratorActor) -> None:
+        self.real, self.fault, self.held = real, "", None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    async def publish(self, version: int, weights: Any) -> str:
+        core = self.real._engine._engine.engine_core
+        if self.fault == "withheld":
+            await self.real.publish(version, self.held)
+            return checksum(weights)
+        self.held = weights
+        with pytest.MonkeyPatch.context() as patch:
+            if self.fault == "stale":
+                pause = core.pause_scheduler_async
+                keep = {"mode": "keep", "clear_cache": False}
+                patch.setattr(core, "pause_scheduler_async", lambda **_: pause(**keep))
+            return await self.real.publish(version - (self.fault == "late"), weights)
+
+
+async def every_fault_is_caught(generator: GeneratorActor, folder: Path, scratch: Path) -> None:
+    """Right publishes are proved, and each wrong one is not, at once and at the second try."""
+    faulty, trainer = Faulty(generator), OwnTrainer(folder)
+    context, sink = loop_context(grpo_config(), [faulty], scratch)  # type: ignore[list-item]
+    prover = Prover(context)
+    await prover.open()
+    await prover.confirm(trainer)
+    assert sink.values(m.VERIFIED_ENGINES) == {0: 1.0}
+    words = {"": "", "late": "labels", "stale": "cache holds", "withheld": "bit for bit"}
+    for version, fault in enumerate(["", "late", "", "stale", "", "withheld", ""], start=1):
+        trainer.advance()
+        faulty.fault = fault
+        proof = await prover.publish(version, trainer)
+        assert proof.num_mismatched == bool(fault)
+        assert proof.proven == ([] if fault else [0])
+        assert words[fault] in proof.verdicts[0].fault
+        if not fault:
+            assert max(proof.logprob_diffs) < 1e-5
 
 
 async def collected_for_ever(generator: GeneratorActor) -> None:

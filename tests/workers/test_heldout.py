@@ -99,6 +99,7 @@ async def test_an_environment_that_raises_ends_the_run_with_the_cause() -> None:
 async def test_an_evaluation_plays_the_chosen_tasks(tmp_path: Path) -> None:
     generator = FakeGenerator(lambda request, generator: 1.0)
     context, _sink = loop_context(grpo_config(), [generator], tmp_path)
+    context.generators.trust([0])
     context = replace(context, heldout=[3, 7])
     await supervised(context.evaluate(), [context.generators.pump(0)])
     assert [prompt for _, _, prompt, _ in generator.calls] == ["heldout/3", "heldout/7"]
@@ -107,6 +108,7 @@ async def test_an_evaluation_plays_the_chosen_tasks(tmp_path: Path) -> None:
 async def test_a_version_is_evaluated_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
     generator = FakeGenerator(lambda request, generator: 1.0)
     context, _sink = loop_context(grpo_config(), [generator], tmp_path)
+    context.generators.trust([0])
 
     async def ask_three_times() -> None:
         await context.evaluate()

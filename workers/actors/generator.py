@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from workers.environments import make_environment
 from workers.environments.base import Environment
 from workers.generators import UpdateReport
 from workers.payload import Weights
-from workers.rollout import EpisodeFailure, EpisodeLimits, EpisodeRequest, play
+from workers.rollout import EpisodeFailure, EpisodeLimits, EpisodeRequest, Sampled, play
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,31 @@ class GeneratorActor:
         """Wait for at least one finished episode, and return all finished ones."""
         return await self._episodes.collect()
 
+    async def openings(
+        self, requests: Sequence[EpisodeRequest]
+    ) -> list[list[int]] | EpisodeFailure:
+        """The prompts that episodes begin with. Nothing is sampled."""
+        found = []
+        for request in requests:
+            try:
+                found.append(self._chat.open(await self._environment(request).start()))
+            except Exception as error:  # an environment's bug must reach the driver as such
+                message = f"{type(error).__name__}: {error}"
+                return EpisodeFailure(request.trajectory_id, message, traceback.format_exc())
+        return found
+
+    async def probe(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Sampled]:
+        """The greedy continuations of prompts, one after the other.
+
+        Alone in its batch, a prompt gets the same numbers from the same weights every time.
+        """
+        return [
+            await self._engine.sample(
+                list(prompt), max_tokens=num_tokens, temperature=0.0, stop_token_ids=[]
+            )
+            for prompt in prompts
+        ]
+
     async def publish(self, version: int, weights: Weights) -> str:
         """Load published weights; returns the checksum of what the engine received."""
         return await self._engine.publish(version, weights)
@@ -103,10 +129,11 @@ class GeneratorActor:
         """End the engine process."""
         self._engine.shutdown()
 
-    async def _play(self, request: EpisodeRequest) -> Trajectory:
+    def _environment(self, request: EpisodeRequest) -> Environment:
         # Episodes of one task meet different weather, the same one whenever they are replayed.
         attempt = zlib.crc32(request.trajectory_id.encode())
-        environment = self._environments(
-            self._config.environment, request.split, request.index, attempt
-        )
+        return self._environments(self._config.environment, request.split, request.index, attempt)
+
+    async def _play(self, request: EpisodeRequest) -> Trajectory:
+        environment = self._environment(request)
         return await play(request, self._engine, self._chat, environment, self._limits, time.time)

@@ -49,9 +49,13 @@ class TrainerActor:
         """
         return self._trainer.step(samples, learning_rate)
 
-    def logprobs(self, samples: Sequence[TrainingSample]) -> list[list[float]]:
-        """Log-probabilities of each sample's own tokens under the present weights."""
-        return self._trainer.logprobs(samples)
+    def logprobs(
+        self, samples: Sequence[TrainingSample], temperature: float | None = None
+    ) -> list[list[float]]:
+        """Log-probabilities of each sample's own tokens under the present weights, at the run's
+        temperature unless another is given.
+        """
+        return self._trainer.logprobs(samples, temperature)
 
     def weights(self) -> tuple[Weights, str]:
         """A copy of the weights by checkpoint name, and its checksum."""

@@ -48,6 +48,7 @@ from workers.generators import (
     refuse_other_weights,
 )
 from workers.loops.context import LoopContext, Outcome, supervised
+from workers.loops.proving import Prover
 from workers.loops.state import LoopState
 from workers.loops.updates import Update, append_update
 from workers.reporting import point, rollout_points, sync_points
@@ -78,6 +79,7 @@ class EvolutionLoop:
     def __init__(self, context: LoopContext, logged: Sequence[Update] = ()) -> None:
         """``logged``: updates that follow the state that the attempt begins with."""
         self.context = context
+        self.prover = Prover(context)
         self.method = cast(Evolution, context.config.method)
         self._logged = list(logged)
         self.ledger = context.begins.ledger
@@ -190,6 +192,7 @@ class EvolutionLoop:
         """Consumes populations; produces versions; waits for the last member."""
         context, max_steps = self.context, self.context.config.budget.max_steps
         await self._make_logged_updates()
+        await self.prover.open()
         context.reporter.status("running", "Evaluating the unperturbed policy.")
         await context.evaluate_at_start()
         context.reporter.status("running", "Evolving.")
@@ -232,8 +235,8 @@ class EvolutionLoop:
     ) -> list[UpdateReport]:
         """Every generator's report of an update that all of them have made."""
         self._is_updating = True
-        reports = await self.context.generators.each(
-            lambda handle: handle.update(version, seeds, coefficients, self.method.noise_key)
+        reports = await self.context.generators.update(
+            version, seeds, coefficients, self.method.noise_key
         )
         self._is_updating = False
         return reports
@@ -268,7 +271,7 @@ class EvolutionLoop:
         seeds = [member.seed for member in population]
         reports = await self._updated(self.version + 1, seeds, coefficients)
         context.progress.version += 1
-        checksums = [report.checksum for report in reports]
+        proof = await self.prover.agree(self.version, reports)
         self.ledger = self.ledger.train(len(population))
         now = context.stopwatch()
         self._num_tokens += sum(t.num_actions for t in trajectories)
@@ -282,7 +285,7 @@ class EvolutionLoop:
                 point(m.ZERO_VARIANCE_GROUPS, float(not has_signal(fitness))),
                 *context.reporter.staleness(self.version, account),
                 *rollout_points(trajectories, now - step_started),
-                *sync_points(checksums, checksums[0]),
+                *sync_points(proof),
                 point(m.SIGMA, sigma),
                 point(m.ALPHA, alpha),
                 point(m.UPDATE_NORM, reports[0].update_norm),
@@ -300,7 +303,8 @@ class EvolutionLoop:
             ],
         )
         context.reporter.trajectories(self.version, trajectories)
-        refuse_disagreement(checksums, self.version)
+        refuse_disagreement([report.checksum for report in reports], self.version)
+        proof.refuse()
         update = Update(
             self.state(),
             tuple(seeds),
@@ -308,7 +312,7 @@ class EvolutionLoop:
             tuple(fitness),
             sigma,
             alpha,
-            checksums[0],
+            reports[0].checksum,
         )
         await asyncio.to_thread(append_update, self._log, update)
 

@@ -28,7 +28,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -40,13 +40,13 @@ from lagoon.metrics import CATALOGUE
 from lagoon.schedules import learning_rate_at
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import TrainingSample, TrajectoryGroup
-from workers.generators import refuse_mismatch
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
+from workers.loops.proving import Predictor, Prover
 from workers.loops.state import LoopState
 from workers.reporting import ledger_points, point, rollout_points, sync_points
 
 
-class TrainerHandle(Protocol):
+class TrainerHandle(Predictor, Protocol):
     """The trainer, wherever it runs."""
 
     async def ready(self) -> None:
@@ -59,10 +59,6 @@ class TrainerHandle(Protocol):
         """One optimizer step; returns (sum, count) by metric name."""
         ...
 
-    async def weights(self) -> tuple[Any, str]:
-        """The current weights (or a reference to them) and their checksum, for ``publish``."""
-        ...
-
     async def save(self, folder: str) -> None:
         """Write the weights as a model folder."""
         ...
@@ -73,6 +69,7 @@ class PolicyGradientLoop:
 
     def __init__(self, context: LoopContext, trainer: TrainerHandle) -> None:
         self.context, self.trainer = context, trainer
+        self.prover = Prover(context)
         self.method = cast(PolicyGradient, context.config.method)
         self.admitting: int | None = None
         """Version at which new rollouts may start: what the generators hold, or None while no
@@ -200,6 +197,7 @@ class PolicyGradientLoop:
     async def _train(self) -> Outcome:
         """Consumes batches; produces versions; waits for a full batch; unblocked by a group."""
         context, max_steps = self.context, self.context.config.budget.max_steps
+        await self.prover.open()
         which = "the untrained policy" if self.version == 0 else f"version {self.version}"
         context.reporter.status("running", f"Evaluating {which}.")
         await context.evaluate_at_start()
@@ -249,6 +247,7 @@ class PolicyGradientLoop:
         samples = self._samples(groups)
         trajectories = [sample.trajectory for sample in samples]
         account = staleness_account(trajectories, self.version)
+        await self.prover.confirm(self.trainer)
         self._is_stepping = True
         sums = await self.trainer.step(samples, learning_rate)
         trained_at = context.stopwatch()
@@ -259,8 +258,7 @@ class PolicyGradientLoop:
         self._num_samples += len(trajectories)
         context.progress.version += 1
         self._is_stepping = False
-        weights, checksum = await self.trainer.weights()
-        received = await context.generators.publish(self.version, weights)
+        proof = await self.prover.publish(self.version, self.trainer)
         now = context.stopwatch()
         context.reporter.step(
             self.version,
@@ -270,7 +268,7 @@ class PolicyGradientLoop:
                 *occupancy,
                 *rollout_points(trajectories, now - step_started),
                 *_trainer_points(sums),
-                *sync_points(received, checksum),
+                *sync_points(proof),
                 point(m.STEP_SECONDS, now - step_started),
                 point(m.GENERATE_SECONDS, drawn_at - step_started),
                 point(m.TRAIN_SECONDS, trained_at - drawn_at),
@@ -280,7 +278,7 @@ class PolicyGradientLoop:
             ],
         )
         context.reporter.trajectories(self.version, trajectories)
-        refuse_mismatch(received, checksum, self.version)
+        proof.refuse()
 
     def _learning_rate(self) -> float:
         trainer = self.context.config.trainer

@@ -193,10 +193,10 @@ async def test_a_generator_with_other_weights_is_counted_and_ends_the_run(tmp_pa
 
     generators = [FakeGenerator(alternating), Forgetful(alternating)]
     context, sink = loop_context(grpo_config(), generators, tmp_path)
-    with pytest.raises(RunFailed, match="After version 1 generator 1 holds other weights"):
+    with pytest.raises(RunFailed, match="Generator 1 does not hold the weights of version 1: the"):
         await PolicyGradientLoop(context, FakeTrainer()).run()
-    assert sink.values(m.VERIFIED_ENGINES) == {1: 1.0}
-    assert sink.values(m.MISMATCHED_ENGINES) == {1: 1.0}
+    assert sink.values(m.VERIFIED_ENGINES) == {0: 2.0, 1: 1.0}
+    assert sink.values(m.MISMATCHED_ENGINES) == {0: 0.0, 1: 1.0}
 
 
 async def test_a_failing_call_names_the_generator_and_the_cause_behind_it(tmp_path: Path) -> None:

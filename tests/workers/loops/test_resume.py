@@ -141,9 +141,9 @@ def candidates_in_attempt(folder: Path) -> list[Path]:
 class Member(FakeGenerator):
     """A generator of an evolution run whose weights are a number that its updates change."""
 
-    def __init__(self, fuse: Fuse, checkpoint: Path | None) -> None:
+    def __init__(self, fuse: Fuse, version: int, checkpoint: Path | None) -> None:
         super().__init__(lambda request, me: float((me.perturbed_with or 0) % 7))
-        self.fuse = fuse
+        self.fuse, self.version = fuse, version
         if checkpoint is not None:
             self.checksum = (checkpoint / "weights").read_text()
 
@@ -170,7 +170,7 @@ async def evolve(folder: Path, order: random.Random | None) -> tuple[str, int]:
     for number in range(100):
         begins = restored(config, candidates)
         fuse = Fuse(order.randrange(1, 60) if order else 10**9)
-        generators = [Member(fuse, begins.folder) for _ in range(2)]
+        generators = [Member(fuse, begins.state.version, begins.folder) for _ in range(2)]
         context, _ = loop_context(config, generators, folder / str(number), begins)
         loop = EvolutionLoop(context, begins.updates)
         try:
@@ -234,7 +234,7 @@ async def test_the_newest_and_the_best_checkpoints_are_kept_across_attempts(tmp_
     assert begins.kept == ()  # they are another run's
     begins = restored(longer, Candidates((tmp_path / "a" / "step-000004",)))
     generator = FakeGenerator(best_at_one)
-    generator.version = 4
+    generator.version = generator.weights = 4
     context, _ = loop_context(longer, [generator], tmp_path / "b", begins)
     trainer = FakeTrainer()
     trainer.batches = [[] for _ in range(4)]
