@@ -90,6 +90,9 @@ class EvaluationConfig(Section):
     """Held-out tasks, the same ones every time."""
 
 
+DEFAULT_STALL_SECONDS = 1800.0
+
+
 class BudgetConfig(Section):
     """When the run ends by itself: at whichever limit comes first."""
 
@@ -97,6 +100,9 @@ class BudgetConfig(Section):
     """Optimizer steps, or ES generations."""
     max_seconds: float | None = Field(None, gt=0)
     """Wall-clock limit, counted from the first step; empty for none."""
+    stall_seconds: float = Field(DEFAULT_STALL_SECONDS, gt=0, le=604_800)
+    """Time without a finished trajectory or step after which the run is ended as failed, with what
+    it waited for as the reason."""
 
 
 class ResourcesConfig(Section):

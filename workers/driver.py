@@ -18,64 +18,36 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import ray
 
 from lagoon.clashes import Capacity, capacity_clashes
 from lagoon.config import RunConfig
-from lagoon.events import HeartbeatLogged, RunEnded
+from lagoon.events import RunEnded
 from workers import cluster
 from workers.environments import num_tasks
 from workers.generators import GeneratorHandle, Generators, RunFailed
 from workers.heldout import heldout_indices
-from workers.loops.context import LoopContext, Outcome, Progress, unless_stopped
+from workers.loops.context import LoopContext, Outcome, Progress, supervised, unless_stopped
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
 from workers.models.folders import ModelError, model_folder
 from workers.reporting import Reporter, SinkHandler
 from workers.settings import own_home
-from workers.sink import JsonlSink, PlatformSink, Sink
+from workers.sink import FENCED_OUT, JsonlSink, PlatformSink, Sink
+from workers.stops import ABANDONED, FENCED, Patience, StopSwitch, in_thread
+from workers.watchdog import pulse
 
-HEARTBEAT_SECONDS = 5.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 logger = logging.getLogger("lagoon.driver")
-
-
-class StopSwitch:
-    """Asks a run to stop, from any thread; a request made before the run listens is kept."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requested = False
-        self._listener: Callable[[], object] | None = None
-
-    def request(self) -> None:
-        """Ask the run to stop."""
-        with self._lock:
-            self._requested = True
-            if self._listener is not None:
-                self._listener()
-
-    def connect(self, listener: Callable[[], object]) -> None:
-        """Call ``listener`` at the next request, and now if there was one."""
-        with self._lock:
-            self._listener = listener
-            if self._requested:
-                listener()
-
-    def disconnect(self) -> None:
-        """Stop listening."""
-        with self._lock:
-            self._listener = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +58,44 @@ class Surroundings:
     checkpoints: Path
     home: Path
     stop: asyncio.Event
+    fencing_token: int | None = None
+    """Of the credential that the platform gave this driver; None without a platform."""
 
 
-async def train(config: RunConfig, surroundings: Surroundings) -> Outcome:
-    """Run a config to its end. Raises ``RunFailed`` with the cause."""
-    progress = Progress()
-    heartbeat = asyncio.ensure_future(_heartbeat(surroundings.sink, progress))
-    try:
-        started = await unless_stopped(surroundings.stop, _start(config, surroundings))
-        if started is None:
-            return "stopped"
-        return await _loop(config, surroundings, progress, *started).run()
-    finally:
-        heartbeat.cancel()
+Started = tuple[Sequence[int], Sequence[GeneratorHandle], TrainerHandle | None]
+Start = Callable[[RunConfig, Surroundings], Coroutine[Any, Any, Started]]
 
 
-async def _start(
-    config: RunConfig, surroundings: Surroundings
-) -> tuple[list[int], list[cluster.RemoteGenerator], cluster.RemoteTrainer | None]:
+async def train(
+    config: RunConfig, surroundings: Surroundings, start: Start | None = None
+) -> Outcome:
+    """Run a config to its end. Raises ``RunFailed`` with the cause, a standstill among them.
+
+    ``start`` makes the run's actors; Ray's unless another is given.
+    """
+    progress, sink = Progress(), surroundings.sink
+    limit, token = config.budget.stall_seconds, surroundings.fencing_token
+    heartbeats = pulse(sink, progress, limit_seconds=limit, fencing_token=token)
+    run = _start_and_loop(config, surroundings, progress, start or _start)
+    return await supervised(run, [heartbeats, _say_that_stop_was_heard(surroundings)])
+
+
+async def _start_and_loop(
+    config: RunConfig, surroundings: Surroundings, progress: Progress, start: Start
+) -> Outcome:
+    started = await unless_stopped(surroundings.stop, start(config, surroundings))
+    if started is None:
+        return "stopped"
+    return await _loop(config, surroundings, progress, *started).run()
+
+
+async def _say_that_stop_was_heard(surroundings: Surroundings) -> None:
+    await surroundings.stop.wait()
+    words = "The stop was heard: the step in progress ends, then the weights are saved."
+    Reporter(surroundings.sink, time.time).status("stopping", words)
+
+
+async def _start(config: RunConfig, surroundings: Surroundings) -> Started:
     """The run's held-out tasks, and its actors: generators with their models loaded, and a trainer
     that loads its own."""
     reporter = Reporter(surroundings.sink, time.time)
@@ -115,9 +107,7 @@ async def _start(
     )
     reporter.status("starting", f"Preparing the model {config.model.path!r}.")
     try:
-        folder = await asyncio.to_thread(
-            model_folder, config.model.path, surroundings.home, logger.info
-        )
+        folder = await in_thread(model_folder, config.model.path, surroundings.home, logger.info)
     except ModelError as error:
         raise RunFailed(f"The model cannot be used: {error}", traceback.format_exc()) from error
     reporter.status("starting", "Starting generators and trainer.")
@@ -137,7 +127,7 @@ def _loop(
 ) -> EvolutionLoop | PolicyGradientLoop:
     context = LoopContext(
         config=config,
-        generators=Generators(generators, lambda: progress.version),
+        generators=Generators(generators, lambda: progress.version, progress.note_trajectory),
         reporter=Reporter(surroundings.sink, time.time),
         sink=surroundings.sink,
         progress=progress,
@@ -160,26 +150,25 @@ def _check_capacity(config: RunConfig) -> None:
         raise RunFailed(f"The cluster is too small: {clash.message}.")
 
 
-async def _heartbeat(sink: Sink, progress: Progress) -> None:
-    pid, host = os.getpid(), socket.gethostname()
-    while True:
-        sink.log(HeartbeatLogged(at=time.time(), step=progress.version, pid=pid, host=host))
-        await asyncio.sleep(HEARTBEAT_SECONDS)
-
-
 def run_to_end(
-    config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+    config: RunConfig,
+    sink: Sink,
+    switch: StopSwitch,
+    checkpoints: Path,
+    home: Path,
+    fencing_token: int | None = None,
 ) -> RunEnded:
     """Run a config, whatever happens, and return the end marker, which was also logged.
 
     SIGTERM and SIGINT ask for a stop: the run saves its weights and ends as stopped, with the
-    signal as its reason. Who asked through the platform is known there, and not here.
+    signal as its reason; one that comes long after another request ends it without saving. Who
+    asked through the platform is known there, and not here.
     """
     handler = SinkHandler(sink)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
-        ended = asyncio.run(_until_end(config, sink, switch, checkpoints, home))
+        ended = asyncio.run(_until_end(config, sink, switch, checkpoints, home, fencing_token))
     finally:
         logging.getLogger().removeHandler(handler)
     sink.log(ended)
@@ -187,23 +176,36 @@ def run_to_end(
 
 
 async def _until_end(
-    config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+    config: RunConfig,
+    sink: Sink,
+    switch: StopSwitch,
+    checkpoints: Path,
+    home: Path,
+    fencing_token: int | None,
 ) -> RunEnded:
-    stop = asyncio.Event()
+    stop, abandon = asyncio.Event(), asyncio.Event()
+    patience = Patience(stop, abandon, time.monotonic)
     heard: list[signal.Signals] = []
 
     def on_signal(number: signal.Signals) -> None:
         heard.append(number)
-        stop.set()
+        patience.ask_again()
 
     loop = asyncio.get_running_loop()
-    switch.connect(lambda: loop.call_soon_threadsafe(stop.set))
+    switch.connect(
+        lambda: loop.call_soon_threadsafe(patience.ask),
+        lambda: loop.call_soon_threadsafe(abandon.set),
+    )
     try:
         cluster.connect()
         # After Ray, which puts a handler of its own in the place of any that is there before.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
-        outcome = await train(config, Surroundings(sink, checkpoints, home, stop))
+        surroundings = Surroundings(sink, checkpoints, home, stop, fencing_token)
+        outcome = await unless_stopped(abandon, train(config, surroundings))
+        if outcome is None:
+            reason = FENCED if switch.is_fenced else ABANDONED
+            return RunEnded(at=time.time(), outcome="stopped", reason=reason)
         reason = f"The driver received {heard[0].name}." if outcome == "stopped" and heard else ""
         return RunEnded(at=time.time(), outcome=outcome, reason=reason)
     except RunFailed as error:
@@ -277,17 +279,27 @@ def _home_for_children(home: Path) -> Iterator[None]:
             os.environ["LAGOON_HOME"] = before
 
 
-def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
-    """Run one attempt of a platform's run: its config comes from the API, its events go there."""
+def run_attempt(
+    attempt_id: str, api_url: str, credential: Path, fencing_token: int | None = None
+) -> int:
+    """Run one attempt of a platform's run: its config comes from the API, its events go there.
+
+    Nothing is started when the attempt is not, or no longer, this driver's.
+    """
     token = credential.read_text(encoding="utf-8").strip()
     home = own_home()
     folder = home / "attempts" / attempt_id
     switch = StopSwitch()
     with open_connection(api_url, token) as client:
-        config = _fetch_config(client, attempt_id)
-        sink = PlatformSink(client, attempt_id, folder / "spool.jsonl", switch.request)
         try:
-            ended = run_to_end(config, sink, switch, folder / "checkpoints", home)
+            config, token = fetch_config(client, attempt_id, fencing_token)
+        except FencedOut as error:
+            logger.error("%s", error)
+            return 1
+        spool = folder / "spool.jsonl"
+        sink = PlatformSink(client, attempt_id, spool, switch.request, on_fenced=switch.fence)
+        try:
+            ended = run_to_end(config, sink, switch, folder / "checkpoints", home, token)
         finally:
             arrived = sink.close()
     return 1 if ended.outcome == "failed" or not arrived else 0
@@ -303,8 +315,18 @@ def open_connection(api_url: str, token: str) -> httpx.Client:
     )
 
 
-def _fetch_config(client: httpx.Client, attempt_id: str) -> RunConfig:
-    """The attempt's config; an API that is restarting is asked again for a minute."""
+class FencedOut(Exception):
+    """The attempt is not this driver's to run."""
+
+
+def fetch_config(
+    client: httpx.Client, attempt_id: str, fencing_token: int | None
+) -> tuple[RunConfig, int]:
+    """The attempt's config and fencing token; an API that restarts is asked again for a minute.
+
+    Raises ``FencedOut`` when the credential is worth nothing, the attempt is over, or it was handed
+    to a newer driver than the one with ``fencing_token``.
+    """
     for seconds in (1, 2, 4, 8, 15, 30, None):
         try:
             answer = client.get(f"/api/v1/attempts/{attempt_id}/config")
@@ -314,8 +336,19 @@ def _fetch_config(client: httpx.Client, attempt_id: str) -> RunConfig:
             if seconds is None:
                 raise
         time.sleep(seconds)
+    if answer.status_code in FENCED_OUT:
+        raise FencedOut(
+            f"The platform does not give attempt {attempt_id} to this driver, which "
+            f"starts nothing: {answer.status_code} {answer.text[:300]}"
+        )
     answer.raise_for_status()
-    return RunConfig.model_validate(answer.json()["config"])
+    found = answer.json()
+    if fencing_token not in (None, found["fencing_token"]):
+        raise FencedOut(
+            f"Attempt {attempt_id} was handed to a newer driver (fencing token "
+            f"{found['fencing_token']}, not {fencing_token}); this one starts nothing."
+        )
+    return RunConfig.model_validate(found["config"]), found["fencing_token"]
 
 
 def main() -> int:
@@ -324,10 +357,13 @@ def main() -> int:
     parser.add_argument("--attempt", required=True)
     parser.add_argument("--api-url", required=True)
     parser.add_argument("--credential-file", required=True, type=Path)
+    parser.add_argument("--fencing-token", type=int)
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    return run_attempt(arguments.attempt, arguments.api_url, arguments.credential_file)
+    return run_attempt(
+        arguments.attempt, arguments.api_url, arguments.credential_file, arguments.fencing_token
+    )
 
 
 if __name__ == "__main__":

@@ -71,10 +71,14 @@ class Generators:
     """A run's generators as one: balanced submission, awaited results, publication to all."""
 
     def __init__(
-        self, handles: Sequence[GeneratorHandle], trainer_version: Callable[[], int]
+        self,
+        handles: Sequence[GeneratorHandle],
+        trainer_version: Callable[[], int],
+        on_finished: Callable[[], None] = lambda: None,
     ) -> None:
+        """``on_finished`` is called for every trajectory that comes back."""
         self.handles = list(handles)
-        self._trainer_version = trainer_version
+        self._trainer_version, self._on_finished = trainer_version, on_finished
         self._waiting: dict[str, asyncio.Future[Trajectory]] = {}
         self._in_flight = [0] * len(self.handles)
         self._owner: dict[str, int] = {}
@@ -124,6 +128,7 @@ class Generators:
         self._in_flight[self._owner.pop(item.trajectory_id)] -= 1
         if isinstance(item, EpisodeFailure):
             raise RunFailed(f"The environment raised an error: {item.message}", item.traceback)
+        self._on_finished()
         if not future.done():
             future.set_result(replace(item, completed_version=self._trainer_version()))
 

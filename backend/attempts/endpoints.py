@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends
 
 from backend.accounts.access import OwnAttempt, Service
 from backend.attempts import repository
-from backend.attempts.observations import take
+from backend.attempts.observations import due_measure, take
 from backend.attempts.schemas import (
     AttemptConfig,
     AttemptState,
@@ -31,7 +31,11 @@ router = APIRouter(tags=["attempts"])
 
 @router.get("/attempts/{attempt_id}/config")
 async def read_attempt_config(attempt: OwnAttempt, session: SessionOf) -> AttemptConfig:
-    """The configuration that the driver is to run."""
+    """The configuration that the driver is to run; refused for an attempt that is over."""
+    if RunStatus(attempt.status).is_terminal:
+        raise Problem(
+            409, "attempt-over", f"Attempt {attempt.id} is {attempt.status}: nothing is to run."
+        )
     run = await session.get_one(Run, attempt.run_id)
     return AttemptConfig(
         run_id=run.id,
@@ -71,14 +75,18 @@ async def mint_driver_token(
     attempt.token_hash = token.hash
     attempt.fencing_token += 1
     await session.commit()
-    return DriverToken(token=str(token), api_url=context.settings.api_url)
+    return DriverToken(
+        token=str(token),
+        fencing_token=attempt.fencing_token,
+        api_url=context.settings.api_url,
+    )
 
 
 @router.get("/internal/attempts")
 async def list_attempts(
-    service: Service, session: SessionOf, active: bool = True
+    service: Service, session: SessionOf, now: Now, active: bool = True
 ) -> Page[AttemptState]:
-    """Attempts for the workers to look after."""
+    """Attempts for the workers to look after: those that are not over, or not gone yet."""
     return Page(
         items=[
             AttemptState(
@@ -86,8 +94,9 @@ async def list_attempts(
                 run_id=run.id,
                 number=attempt.number,
                 status=RunStatus(attempt.status),
-                stop_requested=run.stop_requested_at is not None,
+                stop_requested=run.desired == "stop",
                 submission_id=attempt.submission_id,
+                measure=due_measure(run, attempt, now),
             )
             for run, attempt in await repository.with_runs(session, active=active)
         ]

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged
 from lagoon.prompts import task_index
+from lagoon.stalls import Activity
 from workers.generators import Generators
 from workers.reporting import Reporter
 from workers.rollout import EpisodeRequest
@@ -29,6 +30,14 @@ class Progress:
     """Policy version: optimizer steps, or ES updates, done."""
     evaluated: int = -1
     """The newest version whose evaluation has begun."""
+    trajectories: int = 0
+    """Finished since the driver started."""
+    activity: Activity = "starting"
+    """What the loop is at, or waits for: set by the loops where they wait."""
+
+    def note_trajectory(self) -> None:
+        """One more trajectory is finished."""
+        self.trajectories += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,7 @@ class LoopContext:
         if self.progress.evaluated >= version or self.stop.is_set():
             return
         self.progress.evaluated = version
+        self.progress.activity = "evaluating"
         started = self.stopwatch()
         requests = [
             EpisodeRequest(f"heldout/{version}/{index}", f"heldout/{index}", "heldout", index, 0.0)
@@ -97,6 +107,7 @@ class LoopContext:
         """Save weights with ``save``, announce them, and drop what is past ``keep``."""
         name = "final" if is_final else f"step-{version:06d}"
         folder = self.checkpoints / name
+        self.progress.activity = "saving"
         await save(folder)
         kept = self.config.checkpoint.keep
         older = [] if is_final else sorted(self.checkpoints.glob("step-*"))[:-kept]

@@ -166,6 +166,7 @@ class PolicyGradientLoop:
             self._admit_at(self.version)
             step_started = context.stopwatch()
             groups = await self._draw()
+            context.progress.activity = "training"
             # Only now: the first rollouts need no trainer, which loads its model meanwhile.
             await unless_stopped(context.stop, self.trainer.ready())
             if groups is None or context.stop.is_set():
@@ -187,6 +188,7 @@ class PolicyGradientLoop:
     async def _draw(self) -> list[TrajectoryGroup] | None:
         """A batch of the oldest ready groups; None when the run should stop instead."""
         batch = self.method.prompts_per_step
+        self.context.progress.activity = "starved"
         while len(self._pool) < batch:
             if self.context.stop.is_set():
                 return None
@@ -210,6 +212,7 @@ class PolicyGradientLoop:
         occupancy = ledger_points(self.ledger, self.method.prompts_per_step)
         self.ledger = self.ledger.train(len(groups))
         context.progress.version += 1
+        context.progress.activity = "updating"
         weights, checksum = await self.trainer.weights()
         received = await context.generators.publish(self.version, weights)
         now = context.stopwatch()
