@@ -87,6 +87,11 @@ class RemoteGenerator(RemoteActor):
         finished: list[Trajectory | EpisodeFailure] = await _answered(self._actor.collect.remote())
         return finished
 
+    async def tools_waited_for(self) -> tuple[int, int]:
+        """Episodes that wait for a tool at this moment, and all in flight."""
+        found: tuple[int, int] = await _answered(self._actor.tools_waited_for.remote())
+        return found
+
     async def publish(self, version: int, weights: Any) -> str:
         """Load published weights; returns the checksum of what arrived."""
         checksum: str = await _answered(self._actor.publish.remote(version, weights))

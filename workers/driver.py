@@ -125,9 +125,11 @@ def _loop(
     generators: Sequence[GeneratorHandle],
     trainer: TrainerHandle | None,
 ) -> EvolutionLoop | PolicyGradientLoop:
+    played = Generators(generators, lambda: progress.version, progress.note_trajectory)
+    progress.ask_tools = played.all_wait_for_tools
     context = LoopContext(
         config=config,
-        generators=Generators(generators, lambda: progress.version, progress.note_trajectory),
+        generators=played,
         reporter=Reporter(surroundings.sink, time.time),
         sink=surroundings.sink,
         progress=progress,
@@ -292,14 +294,14 @@ def run_attempt(
     switch = StopSwitch()
     with open_connection(api_url, token) as client:
         try:
-            config, token = fetch_config(client, attempt_id, fencing_token)
+            config, fence = fetch_config(client, attempt_id, fencing_token)
         except FencedOut as error:
             logger.error("%s", error)
             return 1
         spool = folder / "spool.jsonl"
         sink = PlatformSink(client, attempt_id, spool, switch.request, on_fenced=switch.fence)
         try:
-            ended = run_to_end(config, sink, switch, folder / "checkpoints", home, token)
+            ended = run_to_end(config, sink, switch, folder / "checkpoints", home, fence)
         finally:
             arrived = sink.close()
     return 1 if ended.outcome == "failed" or not arrived else 0

@@ -48,6 +48,10 @@ class GeneratorHandle(Protocol):
         """Wait for at least one finished episode and return all finished ones."""
         ...
 
+    async def tools_waited_for(self) -> tuple[int, int]:
+        """Episodes that wait for a tool at this moment, and all in flight."""
+        ...
+
     async def publish(self, version: int, weights: Any) -> str:
         """Load published weights; returns the checksum of what arrived."""
         ...
@@ -131,6 +135,12 @@ class Generators:
         self._on_finished()
         if not future.done():
             future.set_result(replace(item, completed_version=self._trainer_version()))
+
+    async def all_wait_for_tools(self) -> bool:
+        """True when there are episodes in flight, and each of them waits for a tool to answer."""
+        counts = await self.each(lambda handle: handle.tools_waited_for())
+        playing = sum(count for _, count in counts)
+        return 0 < playing <= sum(count for count, _ in counts)
 
     async def publish(self, version: int, weights: Any) -> list[str]:
         """Publish to every generator; returns the checksums of what arrived."""

@@ -17,12 +17,14 @@ from collections.abc import Awaitable, Callable
 
 from lagoon.events import HeartbeatLogged
 from lagoon.proc import machine_id
-from lagoon.stalls import idle_words, standstill
+from lagoon.stalls import Activity, idle_words, standstill
 from workers.generators import RunFailed
 from workers.loops.context import Progress
 from workers.sink import Sink
 
 HEARTBEAT_SECONDS = 5.0
+ASK_SECONDS = 2.0
+"""How long generators may take to say what their episodes wait for."""
 
 
 class Idleness:
@@ -57,7 +59,9 @@ async def pulse(
     pid, host, machine = os.getpid(), socket.gethostname(), machine_id()
     idleness = Idleness(progress, stopwatch)
     while True:
-        idle_seconds, activity = idleness.seconds(), progress.activity
+        idle_seconds = idleness.seconds()
+        is_long = standstill(idle_seconds, progress.activity, limit_seconds) != ""
+        activity = await _why(progress) if is_long else progress.activity
         heartbeat = HeartbeatLogged(
             at=time.time(),
             step=progress.version,
@@ -76,3 +80,15 @@ async def pulse(
                 "(budget.stall_seconds); weights that were saved before are safe."
             )
         await sleep(HEARTBEAT_SECONDS)
+
+
+async def _why(progress: Progress) -> Activity:
+    """What the loop waits for. One without trajectories may have generators that do not sample, or
+    tools that do not answer: they know which, if they answer."""
+    if progress.activity not in ("starved", "evaluating") or progress.ask_tools is None:
+        return progress.activity
+    try:
+        in_tools = await asyncio.wait_for(progress.ask_tools(), ASK_SECONDS)
+    except (RunFailed, TimeoutError):  # a dead generator is told of by whoever plays on it
+        return progress.activity
+    return "tool" if in_tools else progress.activity

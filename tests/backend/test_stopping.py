@@ -71,7 +71,7 @@ async def test_every_step_of_a_stop_is_seen_with_its_time(api: Api) -> None:
     seen = [run["stop_requested_at"], *(attempt[name] for name in names)]
     assert [moment.replace("Z", "+00:00") for moment in seen] == times
     kinds = [event["kind"] for event in await history(ada, run_id)]
-    assert kinds[-6:] == ["stop_heard", "phase", "stop_saved", "driver_ended", "gone", "status"]
+    assert kinds[-6:] == ["stop_heard", "stop_saved", "phase", "driver_ended", "gone", "status"]
 
 
 async def test_the_next_run_starts_only_when_the_stopped_ones_processes_are_gone(api: Api) -> None:
@@ -109,6 +109,17 @@ async def test_a_run_that_ends_by_itself_has_ended_and_is_looked_after_until_it_
     told = [(event["kind"], event["reason"]) for event in await history(ada, run_id)]
     assert told[-2] == ("killed", "Killed 2 processes that were left of it.")
     assert told[-1][0] == "gone"
+
+
+async def test_a_run_whose_processes_are_left_is_not_deleted_under_them(api: Api) -> None:
+    ada, run_id, driver = await running(api)
+    await send(driver, run_id, api.batch([ended("failed", "No.")]))
+    await observe(api, run_id, "failed", boot_id=HERE, num_processes=1)
+    answer = await ada.delete(f"/runs/{run_id}")
+    assert answer.status_code == 409
+    assert "still being ended" in answer.json()["detail"]
+    await observe(api, run_id, "failed", boot_id=HERE, num_processes=0)
+    assert (await ada.delete(f"/runs/{run_id}")).status_code == 200
 
 
 async def test_a_stop_nobody_hears_is_escalated_and_ends_when_nothing_is_left(api: Api) -> None:

@@ -101,7 +101,9 @@ def test_keys_without_a_field_are_kept_and_sent() -> None:
     assert extras == {"seeed": 3, "budget": {"max_stepz": 9}}
     sent = fields.config_of(form, fields.values_of(form, config), extras)
     assert sent["seeed"] == 3
-    assert sent["budget"] == {"max_steps": 7, "max_seconds": None, "max_stepz": 9}
+    assert sent["budget"] == {
+        "max_steps": 7, "max_seconds": None, "stall_seconds": 1800.0, "max_stepz": 9,
+    }  # fmt: skip
 
 
 def test_values_that_no_widget_can_show_are_named() -> None:

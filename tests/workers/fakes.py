@@ -83,6 +83,9 @@ class FakeGenerator:
             finished.append(self._finished.get_nowait())
         return finished
 
+    async def tools_waited_for(self) -> tuple[int, int]:
+        return 0, 0
+
     async def publish(self, version: int, weights: Any) -> str:
         self.calls.append(("publish", version))
         self.version = version

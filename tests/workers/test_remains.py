@@ -3,7 +3,11 @@
 import os
 import signal
 
+import pytest
+
+from lagoon.proc import machine_id
 from tests.workers.processes import sleeping
+from tests.workers.test_tasks import FakePlatform, FakeRay, attempt, observed
 from workers.remains import kill, processes_of
 
 
@@ -39,3 +43,26 @@ def test_a_process_that_has_ended_meanwhile_is_nobody() -> None:
     with sleeping("test-r4-a1") as process:
         pass
     assert kill("test-r4-a1", [process.pid]) == 0
+
+
+def test_an_attempt_that_is_over_is_looked_after_under_the_name_its_job_would_have() -> None:
+    attempts = [attempt(submission_id=None, status="failed")]
+    body = observed(FakeRay(run_r7k2m9qd_a1="RUNNING"), FakePlatform(attempts))
+    assert [job["ray_status"] for job in body["jobs"]] == ["running"]
+    assert body["boot_id"] == machine_id() != ""
+
+
+@pytest.mark.parametrize("ray_is_away", [False, True])
+def test_what_is_due_to_be_killed_is_killed_and_what_is_not_is_counted(ray_is_away: bool) -> None:
+    ray = FakeRay(run_a="RUNNING", run_b="RUNNING")
+    ray.is_away = ray_is_away
+    attempts = [
+        attempt(id="test-a", submission_id="run-a", measure="kill"),
+        attempt(id="test-b", submission_id="run-b", measure="ray_stop"),
+    ]
+    with sleeping("test-a") as a, sleeping("test-b") as b:
+        body = observed(ray, FakePlatform(attempts))
+        assert a.wait(5) == -signal.SIGKILL
+        assert b.poll() is None
+    assert [(job["num_processes"], job["num_killed"]) for job in body["jobs"]] == [(0, 1), (1, 0)]
+    assert ray.stopped == ([] if ray_is_away else ["run-a"])

@@ -65,7 +65,7 @@ AT_ONCE = {"start", "play heldout", "play train", "ready", "perturb"}
 
 
 def config_of(family: str) -> RunConfig:
-    return grpo_config() if family == "grpo" else es_config()
+    return grpo_config(checkpoint={"every_steps": 1}) if family == "grpo" else es_config()
 
 
 @pytest.mark.parametrize(("family", "phase"), PHASES)

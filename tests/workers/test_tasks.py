@@ -1,7 +1,6 @@
 """The Celery side: submit, stop and observe against a Ray and an API that live in the test."""
 
 import json
-import signal
 import stat
 import threading
 from collections.abc import Callable
@@ -12,8 +11,6 @@ import httpx
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from lagoon.proc import machine_id
-from tests.workers.processes import sleeping
 from workers import tasks
 from workers.app import create_app, read_settings
 from workers.launch import RayJobs, RayUnreachable, SubmitRefused, entrypoint, submission_id
@@ -265,29 +262,6 @@ def test_an_observation_tells_of_every_submitted_attempt_and_of_the_cluster():
         ("a", "running"),
         ("b", "missing"),
     ]
-
-
-def test_an_attempt_that_is_over_is_looked_after_under_the_name_its_job_would_have():
-    attempts = [attempt(submission_id=None, status="failed")]
-    body = observed(FakeRay(run_r7k2m9qd_a1="RUNNING"), FakePlatform(attempts))
-    assert [job["ray_status"] for job in body["jobs"]] == ["running"]
-    assert body["boot_id"] == machine_id() != ""
-
-
-@pytest.mark.parametrize("ray_is_away", [False, True])
-def test_what_is_due_to_be_killed_is_killed_and_what_is_not_is_counted(ray_is_away):
-    ray = FakeRay(run_a="RUNNING", run_b="RUNNING")
-    ray.is_away = ray_is_away
-    attempts = [
-        attempt(id="test-a", submission_id="run-a", measure="kill"),
-        attempt(id="test-b", submission_id="run-b", measure="ray_stop"),
-    ]
-    with sleeping("test-a") as a, sleeping("test-b") as b:
-        body = observed(ray, FakePlatform(attempts))
-        assert a.wait(5) == -signal.SIGKILL
-        assert b.poll() is None
-    assert [(job["num_processes"], job["num_killed"]) for job in body["jobs"]] == [(0, 1), (1, 0)]
-    assert ray.stopped == ([] if ray_is_away else ["run-a"])
 
 
 def test_a_credential_that_cannot_be_written_fails_the_run_with_its_cause(tmp_path):

@@ -10,7 +10,9 @@ from lagoon.events import HeartbeatLogged
 from lagoon.proc import machine_id
 from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
-from workers.generators import RunFailed
+from workers.actors.episodes import ToolWatch
+from workers.environments.base import Message, Observation
+from workers.generators import Generators, RunFailed
 from workers.loops.context import Progress
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop
@@ -153,3 +155,59 @@ async def test_the_evolution_loop_says_what_it_is_at(tmp_path: Path) -> None:
         ("train", "starved"),
         ("update", "updating"),
     }
+
+
+@pytest.mark.parametrize(
+    ("counts", "activity"),
+    [([(2, 2), (1, 1)], "tool"), ([(2, 2), (0, 1)], "starved"), ([(0, 0), (0, 0)], "starved")],
+)
+async def test_a_starved_loop_whose_episodes_all_wait_for_tools_says_so(
+    counts: list[tuple[int, int]], activity: str
+) -> None:
+    class Busy(FakeGenerator):
+        def __init__(self, count: tuple[int, int]) -> None:
+            super().__init__(lambda *_: 1.0)
+            self.count = count
+
+        async def tools_waited_for(self) -> tuple[int, int]:
+            return self.count
+
+    generators = Generators([Busy(count) for count in counts], lambda: 0)
+    progress = Progress(activity="starved", ask_tools=generators.all_wait_for_tools)
+    heard = await beaten(progress, Time())
+    assert heard[-1].activity == activity
+    assert heard[0].activity == "starved"  # nobody is asked while things go on
+
+
+async def test_generators_that_do_not_say_leave_the_reason_as_it_is() -> None:
+    class Dead(FakeGenerator):
+        async def tools_waited_for(self) -> tuple[int, int]:
+            raise ConnectionError("the engine is gone")
+
+    generators = Generators([Dead(lambda *_: 1.0)], lambda: 0)
+    progress = Progress(activity="starved", ask_tools=generators.all_wait_for_tools)
+    assert (await beaten(progress, Time()))[-1].activity == "starved"
+
+
+async def test_episodes_are_counted_while_their_environment_answers() -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def start(self) -> tuple[Message, ...]:
+            return ()
+
+        async def step(self, text: str) -> Observation:
+            asked.set()
+            await answer.wait()
+            raise KeyError(text)
+
+    tools = ToolWatch()
+    environment = tools.over(Slow())
+    assert await environment.start() == ()
+    step = asyncio.ensure_future(environment.step("7*6"))
+    await asked.wait()
+    assert tools.waiting == 1
+    answer.set()
+    with pytest.raises(KeyError):
+        await step
+    assert tools.waiting == 0

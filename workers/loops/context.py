@@ -35,6 +35,9 @@ class Progress:
     activity: Activity = "starting"
     """What the loop is at, or waits for: set by the loops where they wait."""
 
+    ask_tools: Callable[[], Awaitable[bool]] | None = None
+    """Whether all episodes in flight wait for a tool; asked when nothing comes forward."""
+
     def note_trajectory(self) -> None:
         """One more trajectory is finished."""
         self.trajectories += 1
