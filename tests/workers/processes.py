@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cli.processes import wait_until
-from lagoon.proc import command_line
+from lagoon.proc import command_line, environment
 from workers.remains import MARK
 
 

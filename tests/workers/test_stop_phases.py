@@ -11,6 +11,7 @@ from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged, HeartbeatLogged, StatusLogged
 from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink
+from workers import watchdog
 from workers.driver import Started, Surroundings, train
 from workers.generators import RunFailed
 from workers.loops.context import unless_stopped
@@ -100,12 +101,13 @@ async def test_a_run_that_is_taken_away_ends_at_once_in_every_phase_and_saves_no
 
 
 async def test_a_run_that_stands_still_ends_as_failed_with_what_it_waits_for(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watchdog, "HEARTBEAT_SECONDS", 0.05)
     stuck = Stuck("play train")
     surroundings, sink = surroundings_of(tmp_path)
     config = grpo_config(
-        budget={"max_steps": 3, "stall_seconds": 1e-3}, rollout={"tool_timeout_seconds": 1e-4}
+        budget={"max_steps": 3, "stall_seconds": 1.0}, rollout={"tool_timeout_seconds": 0.5}
     )
     with pytest.raises(RunFailed, match="the loop is starved"):
         await asyncio.wait_for(train(config, surroundings, stuck.start), 20)
