@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.home import Home
-from cli.proc import command_line, environment, pids, stat_fields
 from cli.processes import load_stack
+from lagoon.proc import command_line, environment, pids, stat_fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.home import Home
-from cli.proc import PROC, environment, pids, proportional_bytes, stat_fields
 from cli.processes import load_stack
+from lagoon.proc import PROC, environment, pids, proportional_bytes, stat_fields
 
 STARTER = "lagoon up"
 

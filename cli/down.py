@@ -10,9 +10,9 @@ import httpx
 from cli.client import load_credentials
 from cli.home import Home
 from cli.output import say
-from cli.proc import proportional_bytes
 from cli.processes import end, load_stack, marked, wait_until
 from cli.supervisor import stop_processes
+from lagoon.proc import proportional_bytes
 
 STOP_SECONDS = 90.0
 

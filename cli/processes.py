@@ -17,7 +17,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from cli import proc
+from lagoon import proc
 
 STACK = "LAGOON_STACK"
 DRIVER = "workers.driver"
@@ -40,7 +40,7 @@ class ProcessRecord:
     @property
     def is_alive(self) -> bool:
         """True while this very process runs; one that ended and was not yet reaped does not."""
-        return self.boot == boot_id() and start_ticks(self.pid) == self.started
+        return self.boot == proc.boot_id() and start_ticks(self.pid) == self.started
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,6 @@ def load_stack(path: Path) -> Stack | None:
         return None
 
 
-def boot_id() -> str:
-    """The kernel's id of the current boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 def start_ticks(pid: int) -> int | None:
     """When process ``pid`` started, in clock ticks since boot; None if it runs no more."""
     fields = proc.stat_fields(pid)
@@ -84,7 +79,7 @@ def start_ticks(pid: int) -> int | None:
 def record(name: str, pid: int) -> ProcessRecord | None:
     """The record of the running process ``pid``; None if it has ended already."""
     started = start_ticks(pid)
-    return None if started is None else ProcessRecord(name, pid, started, boot_id())
+    return None if started is None else ProcessRecord(name, pid, started, proc.boot_id())
 
 
 def marked(mark: str) -> list[ProcessRecord]:

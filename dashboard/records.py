@@ -2,6 +2,8 @@
 
 from typing import Any, TypedDict
 
+from lagoon.stalls import Activity
+
 Config = dict[str, Any]
 """A run configuration as JSON. Its shape is the API's schema, which may be newer than this code."""
 
@@ -55,6 +57,14 @@ class Attempt(TypedDict):
     started_at: str | None
     ended_at: str | None
     reason: str | None
+    trajectories: int
+    activity: Activity | None
+    idle_seconds: float | None
+    stop_heard_at: str | None
+    stop_saved_at: str | None
+    marker_at: str | None
+    num_processes: int | None
+    gone_at: str | None
 
 
 class Checkpoint(TypedDict):
@@ -96,6 +106,7 @@ class RunDetail(RunSummary):
     config: Config
     waiting_for: RunReference | None
     attempts: list[Attempt]
+    desired: str
     stop_requested_at: str | None
     stop_requested_by: str | None
     first_nan: FirstNan | None

@@ -31,7 +31,7 @@ def clashes(config: RunConfig) -> list[Clash]:
     """Everything in ``config`` that contradicts something else in it."""
     method = config.method
     found = [*method.clashes(config), *config.environment.clashes()]
-    found += [*_lengths(config), *_checkpoints(config)]
+    found += [*_lengths(config), *_checkpoints(config), *_stalls(config)]
     if method.family == "evolution":
         found += _evolution(config)
     else:
@@ -85,6 +85,16 @@ def _lengths(config: RunConfig) -> Iterator[Clash]:
             ("environment.max_tokens_per_turn", "model.max_length_tokens"),
             f"a turn of {environment.max_tokens_per_turn} tokens leaves no room for a prompt in "
             f"{config.model.max_length_tokens}",
+        )
+
+
+def _stalls(config: RunConfig) -> Iterator[Clash]:
+    limit, tool = config.budget.stall_seconds, config.rollout.tool_timeout_seconds
+    if limit <= tool:
+        yield Clash(
+            ("budget.stall_seconds", "rollout.tool_timeout_seconds"),
+            f"a tool may take {tool:g} s to answer, but a run without progress is ended after "
+            f"{limit:g} s: a hung tool would end the run instead of its episode",
         )
 
 

@@ -90,6 +90,9 @@ class EvaluationConfig(Section):
     """Held-out tasks, the same ones every time."""
 
 
+DEFAULT_STALL_SECONDS = 1800.0
+
+
 class BudgetConfig(Section):
     """When the run ends by itself: at whichever limit comes first."""
 
@@ -101,6 +104,9 @@ class BudgetConfig(Section):
     """Times in a row that a run whose process died starts again by itself, from its newest
     checkpoint, without getting further than before. What would only happen again, as an error of
     its environment, ends it at once."""
+    stall_seconds: float = Field(DEFAULT_STALL_SECONDS, gt=0, le=604_800)
+    """Time without a finished trajectory or step after which the run is ended as failed, with what
+    it waited for as the reason."""
 
 
 class ResourcesConfig(Section):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 import lagoon.methods  # noqa: F401  a method's own metrics are declared in its file
 from lagoon.metrics import CATALOGUE
+from lagoon.stalls import Activity
 from lagoon.status import EndMarker
 from lagoon.trajectory import Split
 
@@ -150,12 +151,22 @@ class StatusLogged(_Event):
 
 
 class HeartbeatLogged(_Event):
-    """The driver is alive."""
+    """The driver is alive: which one, where, and how far it is."""
 
     type: Literal["heartbeat"] = "heartbeat"
     step: int
     pid: int
     host: str
+    boot_id: str = Field("", max_length=200)
+    """The machine's boot and process namespace (``lagoon.proc.machine_id``)."""
+    fencing_token: int | None = None
+    """Of the credential that it was started with; none without a platform."""
+    trajectories: int = Field(0, ge=0)
+    """Finished since the driver started."""
+    activity: Activity = "starting"
+    """What its loop is at, or waits for."""
+    idle_seconds: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Time since a trajectory or a step was finished, by the driver's own monotonic clock."""
 
 
 class LogLogged(_Event):

@@ -5,12 +5,16 @@
     heartbeat ┐
     Ray       ├─▶ judge ─▶ still alive, and how it is    (unresponsive, lost, unknown to Ray)
     marker    │        └─▶ over: finished, stopped or failed, with the reason
-    desired   ┘
+    desired   │
+    gone      │        (none of its processes is left: ``lagoon.stopping.is_gone``)
+    stalled   ┘        (heard, and no progress for long: ``lagoon.stalls``)
 
 No source is trusted alone. The end marker is the driver's own last word and outranks everything. A
 driver that is heard is alive, whatever Ray says of its job. Ray's word that a job is over counts
 once the driver is silent. Ray being unreachable says nothing. Silence alone is a condition, never a
-failure: a machine that sleeps, or a network that is cut, looks the same from here.
+failure: a machine that sleeps, or a network that is cut, looks the same from here. A run that was
+asked to stop is stopped once its processes are gone, and not before; one that ends by itself has
+ended with its driver's last word.
 """
 
 from dataclasses import dataclass
@@ -22,7 +26,7 @@ Heartbeat = Literal["never", "fresh", "stale", "lost"]
 """How long the driver has been silent; ``never`` when nothing was heard of it yet."""
 Desired = Literal["run", "stop"]
 """What people want of the run."""
-Condition = Literal["", "unresponsive", "lost", "unknown_to_ray"]
+Condition = Literal["", "unresponsive", "lost", "unknown_to_ray", "stalled"]
 """How an active run is, beside its status. None of them is a failure."""
 
 STALE_AFTER_SECONDS = 30.0
@@ -36,11 +40,13 @@ _ENDED_WITHOUT_MARKER = {
     "failed": "Its Ray job failed before the driver could say why.",
     "missing": "Ray no longer knows its job, and its driver is silent.",
 }
+_GONE = "Its processes are gone; the driver left no end marker."
 CONDITION_WORDS: dict[Condition, str] = {
     "unresponsive": "Its driver is silent; Ray has not said that it ended.",
     "lost": "Its driver has been silent for minutes. It may still run where nobody can see it: "
     "stop it to be sure, or wait.",
     "unknown_to_ray": "Ray says that its job is over, but its driver was heard a moment ago.",
+    "stalled": "It is alive, but no trajectory has finished and no step was done for a while.",
 }
 """What a condition means, for people."""
 
@@ -66,10 +72,31 @@ def heartbeat(silent_seconds: float | None) -> Heartbeat:
     return "stale" if silent_seconds < LOST_AFTER_SECONDS else "lost"
 
 
-def judge(heard: Heartbeat, ray: RayStatus, marker: EndMarker | None, desired: Desired) -> Verdict:
+def judge(
+    heard: Heartbeat,
+    ray: RayStatus,
+    marker: EndMarker | None,
+    desired: Desired,
+    *,
+    gone: bool = False,
+    stalled: bool = False,
+) -> Verdict:
     """What an active attempt's sources say together. Total: every combination has an answer."""
+    verdict = _of_what_is_known(heard, ray, marker, desired, gone)
+    if verdict.outcome is RunStatus.STOPPED and desired == "stop" and not gone:
+        return _alive("")  # as good as stopped, but for its processes
+    if verdict == _alive("") and heard == "fresh" and stalled:
+        return _alive("stalled")
+    return verdict
+
+
+def _of_what_is_known(
+    heard: Heartbeat, ray: RayStatus, marker: EndMarker | None, desired: Desired, gone: bool
+) -> Verdict:
     if marker is not None:
         return _marked(marker, ray)
+    if gone:
+        return _over_for_ray(ray, desired)
     if ray in ("succeeded", "failed", "missing", "stopped"):
         if heard == "fresh":
             return _alive("unknown_to_ray")
@@ -91,7 +118,7 @@ def _over_for_ray(ray: RayStatus, desired: Desired) -> Verdict:
         return Verdict(RunStatus.STOPPED, "", words)
     if ray == "stopped":
         return Verdict(RunStatus.STOPPED, "", "Its Ray job was stopped from outside Lagoon.")
-    return Verdict(RunStatus.FAILED, "", _ENDED_WITHOUT_MARKER[ray])
+    return Verdict(RunStatus.FAILED, "", _ENDED_WITHOUT_MARKER.get(ray, _GONE))
 
 
 def _alive(condition: Condition) -> Verdict:

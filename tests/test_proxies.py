@@ -12,7 +12,7 @@ from cli.client import Api as CommandApi
 from cli.services.base import answers
 from dashboard.client import Api as DashboardApi
 from dashboard.client import open_connection
-from workers import driver
+from workers import assignment
 from workers.launch import RayJobs
 from workers.platform import Platform
 
@@ -60,7 +60,7 @@ def ask_ray(url: str) -> None:
 
 
 def ask_as_driver(url: str) -> None:
-    with driver.open_connection(url, "token") as client:
+    with assignment.open_connection(url, "token") as client:
         assert client.get("/api/v1/attempts/a/config").is_success
 
 

@@ -103,6 +103,11 @@ class RemoteGenerator(RemoteActor):
         sampled: list[Sampled] = await _answered(self._actor.probe.remote(prompts, num_tokens))
         return sampled
 
+    async def tools_waited_for(self) -> tuple[int, int]:
+        """Episodes that wait for a tool at this moment, and all in flight."""
+        found: tuple[int, int] = await _answered(self._actor.tools_waited_for.remote())
+        return found
+
     async def publish(self, version: int, weights: Any) -> str:
         """Load published weights; returns the checksum of what arrived."""
         checksum: str = await _answered(self._actor.publish.remote(version, weights))

@@ -16,30 +16,27 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import os
 import signal
-import socket
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import httpx
 import ray
 
-from lagoon.checkpoints import UPDATES
 from lagoon.clashes import Capacity, capacity_clashes
 from lagoon.config import RunConfig
-from lagoon.events import HeartbeatLogged, ResumedLogged, RunEnded
+from lagoon.events import ResumedLogged, RunEnded
 from workers import cluster
+from workers.assignment import FencedOut, fetch_assignment, open_connection
 from workers.checkpoints import Checkpoints
 from workers.environments import num_tasks
 from workers.generators import GeneratorHandle, Generators, RunFailed
 from workers.heldout import heldout_indices
-from workers.loops.context import LoopContext, Outcome, Progress, unless_stopped
+from workers.loops.context import LoopContext, Outcome, Progress, supervised, unless_stopped
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
 from workers.models.folders import ModelError, model_folder
@@ -47,38 +44,11 @@ from workers.reporting import Reporter, SinkHandler
 from workers.resuming import FROM_THE_START, Candidates, Restored, restored
 from workers.settings import own_home
 from workers.sink import PlatformSink, Sink
+from workers.stops import ABANDONED, FENCED, Patience, StopSwitch, in_thread
+from workers.watchdog import pulse
 
-HEARTBEAT_SECONDS = 5.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 logger = logging.getLogger("lagoon.driver")
-
-
-class StopSwitch:
-    """Asks a run to stop, from any thread; a request made before the run listens is kept."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requested = False
-        self._listener: Callable[[], object] | None = None
-
-    def request(self) -> None:
-        """Ask the run to stop."""
-        with self._lock:
-            self._requested = True
-            if self._listener is not None:
-                self._listener()
-
-    def connect(self, listener: Callable[[], object]) -> None:
-        """Call ``listener`` at the next request, and now if there was one."""
-        with self._lock:
-            self._listener = listener
-            if self._requested:
-                listener()
-
-    def disconnect(self) -> None:
-        """Stop listening."""
-        with self._lock:
-            self._listener = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +60,8 @@ class Surroundings:
     home: Path
     stop: asyncio.Event
     candidates: Candidates = FROM_THE_START
+    fencing_token: int | None = None
+    """Of the credential that the platform gave this driver; None without a platform."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +74,45 @@ class Started:
     trainer: TrainerHandle | None
 
 
-async def train(config: RunConfig, surroundings: Surroundings) -> Outcome:
-    """Run a config to its end. Raises ``RunFailed`` with the cause."""
-    progress = Progress()
-    heartbeat = asyncio.ensure_future(_heartbeat(surroundings.sink, progress))
-    try:
-        started = await unless_stopped(surroundings.stop, _start(config, surroundings, progress))
-        if started is None:
-            return "stopped"
-        return await _loop(config, surroundings, progress, started).run()
-    finally:
-        heartbeat.cancel()
+Start = Callable[[RunConfig, Surroundings], Coroutine[Any, Any, Started]]
 
 
-async def _start(config: RunConfig, surroundings: Surroundings, progress: Progress) -> Started:
+async def train(
+    config: RunConfig, surroundings: Surroundings, start: Start | None = None
+) -> Outcome:
+    """Run a config to its end. Raises ``RunFailed`` with the cause, a standstill among them.
+
+    ``start`` makes the run's actors; Ray's unless another is given.
+    """
+    progress, sink = Progress(), surroundings.sink
+    limit, token = config.budget.stall_seconds, surroundings.fencing_token
+    heartbeats = pulse(sink, progress, limit_seconds=limit, fencing_token=token)
+    run = _start_and_loop(config, surroundings, progress, start or _start)
+    return await supervised(run, [heartbeats, _say_that_stop_was_heard(surroundings)])
+
+
+async def _start_and_loop(
+    config: RunConfig, surroundings: Surroundings, progress: Progress, start: Start
+) -> Outcome:
+    started = await unless_stopped(surroundings.stop, start(config, surroundings))
+    if started is None:
+        return "stopped"
+    progress.begin(started.begins.state, started.begins.heldout_success)
+    return await _loop(config, surroundings, progress, started).run()
+
+
+async def _say_that_stop_was_heard(surroundings: Surroundings) -> None:
+    await surroundings.stop.wait()
+    words = "The stop was heard: the step in progress ends, then the weights are saved."
+    Reporter(surroundings.sink, time.time).status("stopping", words)
+
+
+async def _start(config: RunConfig, surroundings: Surroundings) -> Started:
     """The run's beginning, its held-out tasks, and its actors: generators with their models loaded,
     and a trainer that loads its own."""
     reporter = Reporter(surroundings.sink, time.time)
     _check_capacity(config)
-    begins = await _restore(config, surroundings, progress)
+    begins = await _restore(config, surroundings)
     reporter.status("starting", "Choosing held-out tasks.")
     environment = config.environment
     heldout = await heldout_indices(
@@ -128,9 +120,7 @@ async def _start(config: RunConfig, surroundings: Surroundings, progress: Progre
     )
     reporter.status("starting", f"Preparing the model {config.model.path!r}.")
     try:
-        folder = await asyncio.to_thread(
-            model_folder, config.model.path, surroundings.home, logger.info
-        )
+        folder = await in_thread(model_folder, config.model.path, surroundings.home, logger.info)
     except ModelError as error:
         raise RunFailed(f"The model cannot be used: {error}", traceback.format_exc()) from error
     reporter.status("starting", "Starting generators and trainer.")
@@ -141,18 +131,15 @@ async def _start(config: RunConfig, surroundings: Surroundings, progress: Progre
     return Started(begins, heldout, generators, trainer)
 
 
-async def _restore(config: RunConfig, surroundings: Surroundings, progress: Progress) -> Restored:
+async def _restore(config: RunConfig, surroundings: Surroundings) -> Restored:
     """What the attempt begins with, which is also said."""
-    begins = await asyncio.to_thread(restored, config, surroundings.candidates)
-    progress.version, progress.evaluated = begins.state.version, begins.state.evaluated
-    progress.heldout_success = begins.heldout_success
+    begins = await in_thread(restored, config, surroundings.candidates)
     for reason in begins.refused:
         logger.warning("a checkpoint cannot be used: %s", reason)
     if begins.version > 0:
         path = "" if begins.folder is None else str(begins.folder)
-        surroundings.sink.log(
-            ResumedLogged(at=time.time(), step=begins.version, path=path, refused=begins.refused)
-        )
+        step, refused = begins.version, begins.refused
+        surroundings.sink.log(ResumedLogged(at=time.time(), step=step, path=path, refused=refused))
     return begins
 
 
@@ -160,9 +147,11 @@ def _loop(
     config: RunConfig, surroundings: Surroundings, progress: Progress, started: Started
 ) -> EvolutionLoop | PolicyGradientLoop:
     sink, begins = surroundings.sink, started.begins
+    played = Generators(started.generators, lambda: progress.version, progress.note_trajectory)
+    progress.ask_tools = played.all_wait_for_tools
     context = LoopContext(
         config=config,
-        generators=Generators(started.generators, lambda: progress.version),
+        generators=played,
         reporter=Reporter(sink, time.time),
         progress=progress,
         stop=surroundings.stop,
@@ -185,13 +174,6 @@ def _check_capacity(config: RunConfig) -> None:
         raise RunFailed(f"The cluster is too small: {clash.message}.")
 
 
-async def _heartbeat(sink: Sink, progress: Progress) -> None:
-    pid, host = os.getpid(), socket.gethostname()
-    while True:
-        sink.log(HeartbeatLogged(at=time.time(), step=progress.version, pid=pid, host=host))
-        await asyncio.sleep(HEARTBEAT_SECONDS)
-
-
 def run_to_end(
     config: RunConfig,
     sink: Sink,
@@ -199,17 +181,25 @@ def run_to_end(
     checkpoints: Path,
     home: Path,
     candidates: Candidates = FROM_THE_START,
+    fencing_token: int | None = None,
 ) -> RunEnded:
     """Run a config, whatever happens, and return the end marker, which was also logged.
 
     SIGTERM and SIGINT ask for a stop: the run saves its weights and ends as stopped, with the
-    signal as its reason. Who asked through the platform is known there, and not here.
+    signal as its reason; one that comes long after another request ends it without saving. Who
+    asked through the platform is known there, and not here.
     """
     handler = SinkHandler(sink)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
-        ended = asyncio.run(_until_end(config, sink, switch, checkpoints, home, candidates))
+        ended = asyncio.run(
+            _until_end(
+                config,
+                switch,
+                lambda stop: Surroundings(sink, checkpoints, home, stop, candidates, fencing_token),
+            )
+        )
     finally:
         logging.getLogger().removeHandler(handler)
     sink.log(ended)
@@ -217,29 +207,30 @@ def run_to_end(
 
 
 async def _until_end(
-    config: RunConfig,
-    sink: Sink,
-    switch: StopSwitch,
-    checkpoints: Path,
-    home: Path,
-    candidates: Candidates,
+    config: RunConfig, switch: StopSwitch, surroundings: Callable[[asyncio.Event], Surroundings]
 ) -> RunEnded:
-    stop = asyncio.Event()
+    stop, abandon = asyncio.Event(), asyncio.Event()
+    patience = Patience(stop, abandon, time.monotonic)
     heard: list[signal.Signals] = []
 
     def on_signal(number: signal.Signals) -> None:
         heard.append(number)
-        stop.set()
+        patience.ask_again()
 
     loop = asyncio.get_running_loop()
-    switch.connect(lambda: loop.call_soon_threadsafe(stop.set))
+    switch.connect(
+        lambda: loop.call_soon_threadsafe(patience.ask),
+        lambda: loop.call_soon_threadsafe(abandon.set),
+    )
     try:
         cluster.connect()
         # After Ray, which puts a handler of its own in the place of any that is there before.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
-        surroundings = Surroundings(sink, checkpoints, home, stop, candidates)
-        outcome = await train(config, surroundings)
+        outcome = await unless_stopped(abandon, train(config, surroundings(stop)))
+        if outcome is None:
+            reason = FENCED if switch.is_fenced else ABANDONED
+            return RunEnded(at=time.time(), outcome="stopped", reason=reason)
         reason = f"The driver received {heard[0].name}." if outcome == "stopped" and heard else ""
         return RunEnded(at=time.time(), outcome=outcome, reason=reason)
     except RunFailed as error:
@@ -264,54 +255,38 @@ def _failure(reason: str, details: str, *, is_transient: bool = False) -> RunEnd
     )
 
 
-def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
-    """Run one attempt of a platform's run: its config comes from the API, its events go there."""
+def run_attempt(
+    attempt_id: str, api_url: str, credential: Path, fencing_token: int | None = None
+) -> int:
+    """Run one attempt of a platform's run: its config comes from the API, its events go there.
+
+    Nothing is started when the attempt is not, or no longer, this driver's.
+    """
     token = credential.read_text(encoding="utf-8").strip()
     home = own_home()
     folder = home / "attempts" / attempt_id
     switch = StopSwitch()
     with open_connection(api_url, token) as client:
-        config, candidates = _fetch_config(client, attempt_id)
-        sink = PlatformSink(client, attempt_id, folder / "spool.jsonl", switch.request)
         try:
-            ended = run_to_end(config, sink, switch, folder / "checkpoints", home, candidates)
+            given = fetch_assignment(client, attempt_id, fencing_token)
+        except FencedOut as error:
+            logger.error("%s", error)
+            return 1
+        spool = folder / "spool.jsonl"
+        sink = PlatformSink(client, attempt_id, spool, switch.request, on_fenced=switch.fence)
+        try:
+            ended = run_to_end(
+                given.config,
+                sink,
+                switch,
+                folder / "checkpoints",
+                home,
+                given.candidates,
+                given.fencing_token,
+            )
         finally:
             arrived = sink.close()
     return 1 if ended.outcome == "failed" or not arrived else 0
-
-
-def open_connection(api_url: str, token: str) -> httpx.Client:
-    """A client of the API, with the attempt's credential."""
-    return httpx.Client(
-        base_url=api_url,
-        headers={"authorization": f"Bearer {token}"},
-        timeout=30.0,
-        trust_env=False,  # it is our own: no proxy leads to it
-    )
-
-
-def _fetch_config(client: httpx.Client, attempt_id: str) -> tuple[RunConfig, Candidates]:
-    """The attempt's config, and what it may go on from.
-
-    An API that is restarting is asked again for a minute.
-    """
-    for seconds in (1, 2, 4, 8, 15, 30, None):
-        try:
-            answer = client.get(f"/api/v1/attempts/{attempt_id}/config")
-            if answer.status_code < 500 or seconds is None:
-                break
-        except httpx.TransportError:
-            if seconds is None:
-                raise
-        time.sleep(seconds)
-    answer.raise_for_status()
-    told = answer.json()
-    candidates = Candidates(
-        checkpoints=tuple(map(Path, told["checkpoints"])),
-        updates=tuple(Path(folder) / UPDATES for folder in told["earlier_folders"]),
-        owns=told["owns_checkpoints"],
-    )
-    return RunConfig.model_validate(told["config"]), candidates
 
 
 def main() -> int:
@@ -320,10 +295,13 @@ def main() -> int:
     parser.add_argument("--attempt", required=True)
     parser.add_argument("--api-url", required=True)
     parser.add_argument("--credential-file", required=True, type=Path)
+    parser.add_argument("--fencing-token", type=int)
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    return run_attempt(arguments.attempt, arguments.api_url, arguments.credential_file)
+    return run_attempt(
+        arguments.attempt, arguments.api_url, arguments.credential_file, arguments.fencing_token
+    )
 
 
 if __name__ == "__main__":

@@ -69,6 +69,10 @@ class GeneratorHandle(Protocol):
         """The greedy continuations of prompts, ``num_tokens`` each."""
         ...
 
+    async def tools_waited_for(self) -> tuple[int, int]:
+        """Episodes that wait for a tool at this moment, and all in flight."""
+        ...
+
     async def publish(self, version: int, weights: Any) -> str:
         """Load published weights; returns the checksum of what arrived."""
         ...
@@ -92,10 +96,14 @@ class Generators:
     """A run's generators as one: balanced submission, awaited results, publication to all."""
 
     def __init__(
-        self, handles: Sequence[GeneratorHandle], trainer_version: Callable[[], int]
+        self,
+        handles: Sequence[GeneratorHandle],
+        trainer_version: Callable[[], int],
+        on_finished: Callable[[], None] = lambda: None,
     ) -> None:
+        """``on_finished`` is called for every trajectory that comes back."""
         self.handles = list(handles)
-        self._trainer_version = trainer_version
+        self._trainer_version, self._on_finished = trainer_version, on_finished
         self._waiting: dict[str, asyncio.Future[Trajectory]] = {}
         self._in_flight = [0] * len(self.handles)
         self._owner: dict[str, int] = {}
@@ -159,8 +167,15 @@ class Generators:
         self._in_flight[self._owner.pop(item.trajectory_id)] -= 1
         if isinstance(item, EpisodeFailure):
             raise environment_failed(item)
+        self._on_finished()
         if not future.done():
             future.set_result(replace(item, completed_version=self._trainer_version()))
+
+    async def all_wait_for_tools(self) -> bool:
+        """True when there are episodes in flight, and each of them waits for a tool to answer."""
+        counts = await self.each(lambda handle: handle.tools_waited_for())
+        playing = sum(count for _, count in counts)
+        return 0 < playing <= sum(count for count, _ in counts)
 
     async def publish(
         self, version: int, weights: Any, generators: Iterable[int] | None = None

@@ -46,7 +46,7 @@ def submission_id(attempt_id: str) -> str:
     return f"run-{attempt_id}"
 
 
-def entrypoint(attempt_id: str, api_url: str, credential_file: Path) -> str:
+def entrypoint(attempt_id: str, api_url: str, credential_file: Path, fencing_token: int) -> str:
     """The driver's command line. The credential itself is not in it."""
     return join(
         [
@@ -54,6 +54,7 @@ def entrypoint(attempt_id: str, api_url: str, credential_file: Path) -> str:
             *("--attempt", attempt_id),
             *("--api-url", api_url),
             *("--credential-file", str(credential_file)),
+            *("--fencing-token", str(fencing_token)),
         ]
     )
 

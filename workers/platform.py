@@ -7,19 +7,33 @@ from typing import Any
 
 import httpx
 
-from lagoon.status import RayStatus
+from lagoon.proc import machine_id
+from lagoon.status import RayStatus, RunStatus
+from lagoon.stopping import Measure
 
 TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that is not over, as the platform knows it."""
+    """An attempt that is not over, or of which something may be left, as the platform knows it."""
 
     id: str
     submission_id: str | None
     """The name of its Ray job; None before it was submitted."""
     stop_requested: bool
+    is_over: bool
+    measure: Measure
+    """What is due to end it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What a driver needs to be the attempt's only one."""
+
+    token: str
+    fencing_token: int
+    api_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +43,9 @@ class JobSeen:
     attempt_id: str
     ray_status: RayStatus
     message: str
+    num_processes: int
+    """Processes with its mark on this machine."""
+    num_killed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +85,25 @@ class Platform:
         self._http.close()
 
     def active_attempts(self) -> list[Attempt]:
-        """Every attempt that holds the machine or is about to."""
+        """Every attempt that holds the machine, is about to, or has not been seen gone."""
         items = self._call("GET", "/attempts", params={"active": "true"})["items"]
         return [
-            Attempt(item["id"], item.get("submission_id"), bool(item.get("stop_requested")))
+            Attempt(
+                item["id"],
+                item.get("submission_id"),
+                bool(item.get("stop_requested")),
+                RunStatus(item["status"]).is_terminal,
+                item["measure"],
+            )
             for item in items
         ]
 
-    def mint_token(self, attempt_id: str) -> tuple[str, str]:
-        """A new credential for the attempt's driver, in place of any old one; and the API's URL."""
+    def mint_token(self, attempt_id: str) -> Credential:
+        """A new credential for the attempt's driver, in place of any old one."""
         answer = self._call("POST", f"/attempts/{attempt_id}/token")
-        return answer["token"], answer.get("api_url") or self.api_url
+        return Credential(
+            answer["token"], answer["fencing_token"], answer.get("api_url") or self.api_url
+        )
 
     def report_submitted(self, attempt_id: str, submission_id: str) -> None:
         """The attempt's job is Ray's now."""
@@ -94,15 +119,18 @@ class Platform:
     def report_seen(
         self, *, reachable: bool, cluster: ClusterSeen | None, jobs: list[JobSeen]
     ) -> None:
-        """One look at Ray."""
+        """One look at Ray, and at the processes of this machine."""
         body = {
             "ray": "ok" if reachable else "unreachable",
+            "boot_id": machine_id(),
             "cluster": {"cpus": cluster.cpus, "gpus": cluster.gpus} if cluster else None,
             "jobs": [
                 {
                     "attempt_id": job.attempt_id,
                     "ray_status": job.ray_status,
                     "message": job.message,
+                    "num_processes": job.num_processes,
+                    "num_killed": job.num_killed,
                 }
                 for job in jobs
             ],

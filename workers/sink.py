@@ -78,14 +78,16 @@ class PlatformSink:
         spool: Path,
         on_stop: Callable[[], None],
         *,
+        on_fenced: Callable[[], None] | None = None,
         writer: str = "driver",
         period_seconds: float = 0.25,
         drain_seconds: float = 300.0,
     ) -> None:
         """``client`` carries the attempt's credential; ``on_stop`` is called when the API says
-        that a stop was asked for."""
+        that a stop was asked for, ``on_fenced`` when the attempt is no longer this driver's."""
         self._client, self._url = client, f"/api/v1/attempts/{attempt_id}/events"
         self._on_stop, self._writer = on_stop, writer
+        self._on_fenced = on_fenced or on_stop
         self._period, self._drain = period_seconds, drain_seconds
         spool.parent.mkdir(parents=True, exist_ok=True)
         spool.touch()
@@ -247,5 +249,5 @@ class PlatformSink:
 
     def _fenced_out(self, answer: str) -> bool:
         logger.warning("the API no longer takes this driver's events: %s", answer)
-        self._on_stop()
+        self._on_fenced()
         return False

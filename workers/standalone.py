@@ -11,10 +11,11 @@ from pathlib import Path
 
 from lagoon.config import RunConfig
 from lagoon.events import RunEnded
-from workers.driver import LOG_FORMAT, StopSwitch, run_to_end
+from workers.driver import LOG_FORMAT, run_to_end
 from workers.resuming import FROM_THE_START, Candidates
 from workers.settings import own_home
 from workers.sink import JsonlSink, Sink
+from workers.stops import StopSwitch
 
 Run = Callable[[RunConfig, Sink, StopSwitch, Path, Path, Candidates], RunEnded]
 

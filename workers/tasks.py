@@ -14,8 +14,16 @@ from typing import Any
 import httpx
 
 from workers.app import app
-from workers.launch import RayJobs, RayUnreachable, SubmitRefused, entrypoint, submission_id
-from workers.platform import ClusterSeen, JobSeen, Platform, PlatformFailed
+from workers.launch import (
+    JobState,
+    RayJobs,
+    RayUnreachable,
+    SubmitRefused,
+    entrypoint,
+    submission_id,
+)
+from workers.platform import Attempt, ClusterSeen, Credential, JobSeen, Platform, PlatformFailed
+from workers.remains import MARK, kill, processes_of
 from workers.settings import Settings, ray_token
 
 logger = logging.getLogger(__name__)
@@ -52,7 +60,8 @@ def stop(task: Any, attempt_id: str) -> None:
 
 @app.task(name="workers.observe")
 def observe() -> None:
-    """Tell the API what Ray says of every attempt that is not over."""
+    """Tell the API what Ray says of every attempt that is not over or not gone, and end what is to
+    end."""
     settings = Settings()
     with open_platform(settings) as platform, open_ray(settings) as ray:
         observe_attempts(platform, ray)
@@ -67,21 +76,27 @@ def submit_attempt(attempt_id: str, platform: Platform, ray: RayJobs, home: Path
     with one_at_a_time(home):
         if ray.state(job).status == "missing":
             try:
-                token, api_url = platform.mint_token(attempt_id)
+                minted = platform.mint_token(attempt_id)
             except httpx.HTTPStatusError as error:
                 if error.response.status_code not in (404, 409, 410):
                     raise
                 logger.warning("attempt %s is not to be started any more", attempt_id)
                 return
-            credential = write_credential(home, attempt_id, token)
             try:
-                command = entrypoint(attempt_id, api_url, credential)
-                ray.submit(job, command, driver_environment(home, attempt_id))
-            except SubmitRefused as error:
-                reason = f"Ray refused the job: {error}"
+                _hand_to_ray(attempt_id, minted, ray, home)
+            except (SubmitRefused, OSError) as error:
+                who = "Ray refused" if isinstance(error, SubmitRefused) else "The workers failed at"
+                reason = f"{who} the job: {error}"
                 platform.report_submit_failed(attempt_id, reason, traceback.format_exc())
                 return
     platform.report_submitted(attempt_id, job)
+
+
+def _hand_to_ray(attempt_id: str, minted: Credential, ray: RayJobs, home: Path) -> None:
+    """Write the credential where the driver finds it, and start the job."""
+    credential = write_credential(home, attempt_id, minted.token)
+    command = entrypoint(attempt_id, minted.api_url, credential, minted.fencing_token)
+    ray.submit(submission_id(attempt_id), command, driver_environment(home, attempt_id))
 
 
 @contextlib.contextmanager
@@ -102,21 +117,43 @@ def one_at_a_time(home: Path) -> Iterator[None]:
 
 
 def observe_attempts(platform: Platform, ray: RayJobs) -> None:
-    """One look at Ray, reported as a whole; when Ray is away, that is the report."""
-    attempts = [item for item in platform.active_attempts() if item.submission_id]
-    cluster: ClusterSeen | None = None
-    jobs: list[JobSeen] = []
+    """One look at Ray and at this machine's processes, reported as a whole.
+
+    What has had its time to end is killed first. When Ray is away, that is the report.
+    """
+    attempts = [item for item in platform.active_attempts() if item.submission_id or item.is_over]
+    killed = {item.id: kill_remains(item.id) for item in attempts if item.measure == "kill"}
+    found = processes_of([item.id for item in attempts])
+
+    def seen(item: Attempt, state: JobState) -> JobSeen:
+        left, ended = len(found[item.id]), killed.get(item.id, 0)
+        return JobSeen(item.id, state.status, state.message, left, ended)
+
     try:
-        cluster = ray.cluster()
-        for attempt in attempts:
-            state = ray.state(attempt.submission_id or submission_id(attempt.id))
-            jobs.append(JobSeen(attempt.id, state.status, state.message))
+        cluster: ClusterSeen | None = ray.cluster()
+        jobs = [seen(item, _state_of(item, ray)) for item in attempts]
     except RayUnreachable as error:
         logger.warning("Ray is not reachable: %s", error)
-        unreachable = [JobSeen(item.id, "unreachable", str(error)) for item in attempts]
-        platform.report_seen(reachable=False, cluster=None, jobs=unreachable)
-        return
-    platform.report_seen(reachable=True, cluster=cluster, jobs=jobs)
+        cluster, away = None, JobState("unreachable", str(error))
+        jobs = [seen(item, away) for item in attempts]
+    platform.report_seen(reachable=cluster is not None, cluster=cluster, jobs=jobs)
+
+
+def _state_of(attempt: Attempt, ray: RayJobs) -> JobState:
+    """What Ray says of an attempt's job; one that should have ended long ago is ended for it."""
+    job = attempt.submission_id or submission_id(attempt.id)
+    state = ray.state(job)
+    if attempt.measure == "kill" and state.status in ("pending", "running"):
+        ray.stop(job)
+    return state
+
+
+def kill_remains(attempt_id: str) -> int:
+    """Kill what carries the attempt's mark on this machine; how many processes that were."""
+    count = kill(attempt_id, processes_of([attempt_id])[attempt_id])
+    if count:
+        logger.warning("killed %d processes that were left of attempt %s", count, attempt_id)
+    return count
 
 
 def write_credential(home: Path, attempt_id: str, token: str) -> Path:
@@ -135,10 +172,10 @@ def write_credential(home: Path, attempt_id: str, token: str) -> Path:
 def driver_environment(home: Path, attempt_id: str) -> dict[str, str]:
     """The variables that a driver and its actors get on top of the node's own.
 
-    ``LAGOON_ATTEMPT`` is read by nobody: it tells which attempt a process on a node belongs to.
+    The mark tells which attempt a process on a node belongs to (``workers/remains.py``).
     """
     handed_on = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
-    return {**handed_on, "LAGOON_HOME": str(home), "LAGOON_ATTEMPT": attempt_id}
+    return {**handed_on, "LAGOON_HOME": str(home), MARK: attempt_id}
 
 
 def open_platform(settings: Settings) -> Platform:

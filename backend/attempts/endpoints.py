@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends
 
 from backend.accounts.access import OwnAttempt, Service
 from backend.attempts import repository
-from backend.attempts.observations import take
+from backend.attempts.observations import due_measure, take
 from backend.attempts.schemas import (
     AttemptConfig,
     AttemptState,
@@ -35,7 +35,14 @@ router = APIRouter(tags=["attempts"])
 async def read_attempt_config(
     attempt: OwnAttempt, context: ContextOf, session: SessionOf
 ) -> AttemptConfig:
-    """The configuration that the driver is to run, and what it may go on from."""
+    """The configuration that the driver is to run, and what it may go on from.
+
+    Refused for an attempt that is over.
+    """
+    if RunStatus(attempt.status).is_terminal:
+        raise Problem(
+            409, "attempt-over", f"Attempt {attempt.id} is {attempt.status}: nothing is to run."
+        )
     run = await session.get_one(Run, attempt.run_id)
     home = context.settings.home
     return AttemptConfig(
@@ -85,14 +92,18 @@ async def mint_driver_token(
     attempt.token_hash = token.hash
     attempt.fencing_token += 1
     await session.commit()
-    return DriverToken(token=str(token), api_url=context.settings.api_url)
+    return DriverToken(
+        token=str(token),
+        fencing_token=attempt.fencing_token,
+        api_url=context.settings.api_url,
+    )
 
 
 @router.get("/internal/attempts")
 async def list_attempts(
-    service: Service, session: SessionOf, active: bool = True
+    service: Service, session: SessionOf, now: Now, active: bool = True
 ) -> Page[AttemptState]:
-    """Attempts for the workers to look after."""
+    """Attempts for the workers to look after: those that are not over, or not gone yet."""
     return Page(
         items=[
             AttemptState(
@@ -100,8 +111,9 @@ async def list_attempts(
                 run_id=run.id,
                 number=attempt.number,
                 status=RunStatus(attempt.status),
-                stop_requested=run.stop_requested_at is not None,
+                stop_requested=run.desired == "stop",
                 submission_id=attempt.submission_id,
+                measure=due_measure(run, attempt, now),
             )
             for run, attempt in await repository.with_runs(session, active=active)
         ]

@@ -8,11 +8,15 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.attempts import repository
-from backend.attempts.reconciliation import reconcile
+from backend.attempts.reconciliation import believed_ray_status, heard, reconcile
 from backend.attempts.schemas import Observation, ObservedJob
-from backend.models import ClusterObservation
+from backend.models import Attempt, ClusterObservation, Run
+from backend.runs.transitions import record
 from backend.text import excerpt
-from lagoon.status import RunStatus
+from lagoon.status import RayStatus, RunStatus
+from lagoon.stopping import Measure, is_gone, measure
+
+GONE_WORDS = "None of its processes is left; what they held is free."
 
 
 async def take(
@@ -33,11 +37,11 @@ async def take(
     statement = insert(ClusterObservation).values(values)
     await session.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changes))
     for job in sorted(observation.jobs, key=lambda job: job.attempt_id):
-        await _take_job(session, job, now, listening_since)
+        await _take_job(session, job, observation.boot_id, now, listening_since)
 
 
 async def _take_job(
-    session: AsyncSession, job: ObservedJob, now: datetime, listening_since: datetime
+    session: AsyncSession, job: ObservedJob, boot_id: str, now: datetime, listening_since: datetime
 ) -> None:
     found = await repository.with_locked_run(session, job.attempt_id)
     if found is None:
@@ -46,5 +50,48 @@ async def _take_job(
     attempt.ray_status = job.ray_status
     attempt.ray_message = excerpt(job.message) if job.message else None
     attempt.ray_seen_at = now
+    is_news = attempt.num_processes != job.num_processes
+    attempt.num_processes = job.num_processes
+    if job.num_killed:
+        _note_kill(session, run, attempt, job.num_killed, now)
+    if attempt.gone_at is None and _is_gone(run, attempt, boot_id, now, listening_since):
+        attempt.gone_at = now
+        record(session, run, attempt.number, "gone", GONE_WORDS, now, by="workers")
+    elif is_news and RunStatus(attempt.status).is_terminal:
+        run.cursor += 1  # its page says how many are left
     if RunStatus(attempt.status).is_active:
         await reconcile(session, run, attempt, now, listening_since)
+
+
+def due_measure(run: Run, attempt: Attempt, now: datetime) -> Measure:
+    """What the workers should do to end the attempt."""
+    asked = run.stop_requested_at if run.desired == "stop" else None
+    over = attempt.marker_at or attempt.ended_at
+    return measure(_seconds_since(asked, now), _seconds_since(over, now))
+
+
+def _seconds_since(moment: datetime | None, now: datetime) -> float | None:
+    return None if moment is None else (now - moment).total_seconds()
+
+
+def _is_gone(
+    run: Run, attempt: Attempt, boot_id: str, now: datetime, listening_since: datetime
+) -> bool:
+    is_here = bool(boot_id) and attempt.heartbeat_boot_id == boot_id
+    is_over = attempt.marker is not None or RunStatus(attempt.status).is_terminal
+    said: RayStatus = attempt.ray_status  # type: ignore[assignment]  # it was just seen
+    return is_gone(
+        said if is_over else believed_ray_status(attempt, now),
+        attempt.num_processes or 0,
+        heard(attempt, now, listening_since),
+        same_machine=is_here,
+        desired="stop" if run.desired == "stop" else "run",
+        is_over=is_over,
+    )
+
+
+def _note_kill(
+    session: AsyncSession, run: Run, attempt: Attempt, count: int, now: datetime
+) -> None:
+    what = "1 process that was" if count == 1 else f"{count} processes that were"
+    record(session, run, attempt.number, "killed", f"Killed {what} left of it.", now, by="workers")

@@ -3,11 +3,13 @@
 ::
 
     heartbeat_at ─┐ silence, since it was heard or since this API listens
-    ray_status ───┼─▶ lagoon.truth.judge ─▶ over: move the run   alive: note its condition
-    stop asked? ──┘
+    ray_status ───┤
+    marker ───────┼─▶ lagoon.truth.judge ─▶ over: move the run   alive: note its condition
+    desired ──────┤
+    gone_at ──────┘
 
-The driver's end marker does not come by here: it decides at once, when it is stored
-(``events/driver.py``), by the same table.
+The driver's end marker is judged as soon as it is stored (``events/driver.py``), and once more when
+the processes of a run that was asked to stop are gone.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from backend.models import Attempt, Run
 from backend.runs.resuming import fail
 from backend.runs.transitions import move, record
 from backend.text import first_line
-from lagoon.status import RayStatus, RunStatus
-from lagoon.truth import Heartbeat, Verdict, heartbeat, judge
+from lagoon.config import DEFAULT_STALL_SECONDS
+from lagoon.stalls import Activity, idle_words, standstill
+from lagoon.status import EndMarker, RayStatus, RunStatus
+from lagoon.truth import Desired, Heartbeat, Verdict, heartbeat, judge
 
 SUBMISSION_GRACE = timedelta(seconds=15)
 """A job that was just submitted need not be in Ray's list yet."""
@@ -48,11 +52,17 @@ async def reconcile(
     session: AsyncSession, run: Run, attempt: Attempt, now: datetime, listening_since: datetime
 ) -> None:
     """Judge one active attempt. The caller holds the run's row lock."""
+    if attempt.marker is not None:
+        await settle_marked(session, run, attempt, now)
+        return
+    stalled = _stalled_words(run, attempt)
     verdict = judge(
         heard(attempt, now, listening_since),
         believed_ray_status(attempt, now),
         None,
-        "run" if run.stop_requested_at is None else "stop",
+        _desired(run),
+        gone=attempt.gone_at is not None,
+        stalled=bool(stalled),
     )
     if verdict.outcome is not None:
         await _conclude(session, run, attempt, verdict, now)
@@ -60,7 +70,49 @@ async def reconcile(
         run.condition = verdict.condition
         run.condition_since = now if verdict.condition else None
         words = verdict.reason or "Its driver is heard, and Ray agrees."
+        words = stalled if verdict.condition == "stalled" else words
         record(session, run, attempt.number, "condition", words, now, by="reconciler")
+
+
+async def settle_marked(session: AsyncSession, run: Run, attempt: Attempt, now: datetime) -> bool:
+    """End an active attempt by its end marker, if that is enough; whether it was."""
+    marker: EndMarker | None = attempt.marker  # type: ignore[assignment]  # one of them, or none
+    ray, gone = believed_ray_status(attempt, now), attempt.gone_at is not None
+    verdict = judge("fresh", ray, marker, _desired(run), gone=gone)
+    if verdict.outcome is None:
+        return False
+    reason = f"{attempt.marker_reason or ''} {verdict.reason}".strip()
+    if verdict.outcome is RunStatus.FAILED:
+        transient = attempt.marker_is_transient
+        await fail(session, run, attempt, reason, now, is_transient=transient, by="driver")
+        return True
+    if verdict.outcome is RunStatus.STOPPED:
+        reason = _why_stopped(run, attempt, reason)
+    move(session, run, attempt, verdict.outcome, reason, now, by="driver")
+    return True
+
+
+def _why_stopped(run: Run, attempt: Attempt, said: str) -> str:
+    """Where nobody asked here, only the driver knows: who sent it a signal is not known."""
+    if run.desired != "stop":
+        return said or "The driver stopped and did not say why; nobody had asked Lagoon for it."
+    words = f"Stopped on request by {run.stop_requested_by}."
+    is_loss = run.step > 0 and attempt.stop_saved_at is None
+    return words + (" It saved no weights after that; earlier ones are safe." if is_loss else "")
+
+
+def _desired(run: Run) -> Desired:
+    return "stop" if run.desired == "stop" else "run"
+
+
+def _stalled_words(run: Run, attempt: Attempt) -> str:
+    """What the driver waits for, by its last word, when that is worth a word; else empty."""
+    activity: Activity | None = attempt.activity  # type: ignore[assignment]  # one of them, or none
+    if activity is None or attempt.idle_seconds is None:
+        return ""
+    limit = run.config["budget"].get("stall_seconds", DEFAULT_STALL_SECONDS)
+    is_still = standstill(attempt.idle_seconds, activity, limit) != ""
+    return idle_words(activity, attempt.idle_seconds) if is_still else ""
 
 
 def heard(attempt: Attempt, now: datetime, listening_since: datetime) -> Heartbeat:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, Run
@@ -12,6 +12,7 @@ from backend.runs.repository import locked
 from lagoon.status import RunStatus
 
 ACTIVE = [status.value for status in RunStatus if status.is_active]
+TERMINAL = [status.value for status in RunStatus if status.is_terminal]
 
 
 async def with_locked_run(session: AsyncSession, attempt_id: str) -> tuple[Run, Attempt] | None:
@@ -32,9 +33,11 @@ async def existing(session: AsyncSession, ids: Sequence[str]) -> set[str]:
 
 
 async def with_runs(session: AsyncSession, *, active: bool) -> Sequence[tuple[Run, Attempt]]:
-    """Attempts with their runs, oldest first; only those of active runs when asked for."""
+    """Attempts with their runs, oldest first; when asked for only those that are active, or whose
+    processes nobody has seen gone since they ended."""
     statement = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id)
     if active:
-        statement = statement.where(Attempt.status.in_(ACTIVE))
+        is_left = and_(Attempt.status.in_(TERMINAL), Attempt.gone_at.is_(None))
+        statement = statement.where(or_(Attempt.status.in_(ACTIVE), is_left))
     ordered = statement.order_by(Attempt.created_at, Attempt.id).limit(1000)
     return [(row.Run, row.Attempt) for row in await session.execute(ordered)]

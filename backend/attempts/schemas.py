@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lagoon.status import RayStatus, RunStatus
+from lagoon.stopping import Measure
 
 
 class _Body(BaseModel):
@@ -32,6 +33,7 @@ class DriverToken(BaseModel):
     """A driver's credential, and where to use it."""
 
     token: str
+    fencing_token: int
     api_url: str
 
 
@@ -44,6 +46,8 @@ class AttemptState(BaseModel):
     status: RunStatus
     stop_requested: bool
     submission_id: str | None
+    measure: Measure
+    """What is due to end it."""
 
 
 class Submitted(_Body):
@@ -72,11 +76,17 @@ class ObservedJob(_Body):
     attempt_id: str = Field(max_length=200)
     ray_status: RayStatus
     message: str | None = None
+    num_processes: int = Field(0, ge=0, le=1_000_000)
+    """Processes with the attempt's mark on the workers' machine."""
+    num_killed: int = Field(0, ge=0, le=1_000_000)
+    """How many of them the workers have just killed, because it was due."""
 
 
 class Observation(_Body):
     """What the workers saw of Ray just now."""
 
     ray: Literal["ok", "unreachable"]
+    boot_id: str = Field("", max_length=200)
+    """The workers' machine (``lagoon.proc.machine_id``)."""
     cluster: ClusterResources | None = None
     jobs: list[ObservedJob] = Field(default_factory=list, max_length=1000)

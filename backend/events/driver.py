@@ -7,14 +7,28 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.attempts.reconciliation import believed_ray_status
+from backend.attempts.reconciliation import settle_marked
+from backend.errors import Problem
 from backend.models import Attempt, Run
-from backend.runs.resuming import fail
 from backend.runs.transitions import move, record
 from backend.text import excerpt, first_line, without_nul
 from lagoon.events import HeartbeatLogged, ResumedLogged, RunEnded, StatusLogged, StepLogged
 from lagoon.status import RunStatus
-from lagoon.truth import judge
+
+
+def refuse_fenced_out(attempt: Attempt, heartbeats: Sequence[HeartbeatLogged]) -> None:
+    """Raise a 409 problem when a heartbeat is of a driver that a newer one has replaced.
+
+    Its credential is worth nothing already; this is for one that found the newer one's in its file.
+    """
+    for heartbeat in heartbeats:
+        if heartbeat.fencing_token not in (None, attempt.fencing_token):
+            raise Problem(
+                409,
+                "fenced-out",
+                f"A newer driver (fencing token {attempt.fencing_token}) has taken over from this "
+                f"one ({heartbeat.fencing_token}). Nothing of the batch was stored.",
+            )
 
 
 def note_progress(
@@ -31,6 +45,9 @@ def note_progress(
         newest = heartbeats[-1]
         attempt.heartbeat_host = without_nul(newest.host)
         attempt.heartbeat_pid = newest.pid
+        attempt.heartbeat_boot_id = without_nul(newest.boot_id) or None
+        attempt.trajectories = newest.trajectories
+        attempt.activity, attempt.idle_seconds = newest.activity, newest.idle_seconds
 
 
 def note_phase(
@@ -41,6 +58,11 @@ def note_phase(
     if event.phase == "running" and attempt.resumed_step is None and attempt.number > 1:
         begins = ResumedLogged(at=event.at, step=0, path="")
         note_resumed(session, run, attempt, begins, now)
+    if event.phase == "stopping" and run.desired == "stop" and attempt.stop_heard_at is None:
+        attempt.stop_heard_at = now
+        record(session, run, attempt.number, "stop_heard", message, now, by="driver")
+        run.reason = without_nul(message)
+        return
     if event.phase == "running" and run.status == RunStatus.STARTING:
         move(session, run, attempt, RunStatus.RUNNING, message, now, by="driver")
         return
@@ -63,10 +85,20 @@ def note_resumed(
     record(session, run, attempt.number, "resumed", " ".join(words), now, by="driver")
 
 
+def note_saved(session: AsyncSession, run: Run, attempt: Attempt, now: datetime) -> None:
+    """Weights were saved; after a request to stop, that is one of its steps."""
+    if run.desired == "stop" and attempt.stop_saved_at is None:
+        attempt.stop_saved_at = now
+        record(session, run, attempt.number, "stop_saved", "Saved its weights.", now, by="driver")
+
+
 async def conclude(
     session: AsyncSession, run: Run, attempt: Attempt, event: RunEnded, now: datetime
 ) -> None:
-    """The driver's last word decides, unless the run had ended before."""
+    """The driver's last word decides, unless the run had ended before.
+
+    A stop that was asked for is over only when the processes are gone, too: the word is kept.
+    """
     reason = first_line(event.reason)
     if RunStatus(run.status).is_terminal or RunStatus(attempt.status).is_terminal:
         late = f"The driver ended as {event.outcome} after the run had ended. {reason}"
@@ -74,21 +106,9 @@ async def conclude(
         return
     if event.traceback is not None:
         run.traceback = excerpt(event.traceback)
-    verdict = judge(
-        "fresh",
-        believed_ray_status(attempt, now),
-        event.outcome,
-        "run" if run.stop_requested_at is None else "stop",
-    )
-    assert verdict.outcome is not None  # a marker always decides
-    reason = f"{reason} {verdict.reason}".strip()
-    if verdict.outcome is RunStatus.FAILED:
-        transient = event.is_transient
-        await fail(session, run, attempt, reason, now, is_transient=transient, by="driver")
-        return
-    if verdict.outcome is RunStatus.STOPPED:
-        by = run.stop_requested_by
-        # Where nobody asked here, only the driver knows: who sent it a signal is not known.
-        said = reason or "The driver stopped and did not say why; nobody had asked Lagoon for it."
-        reason = f"Stopped on request by {by}." if by else said
-    move(session, run, attempt, verdict.outcome, reason, now, by="driver")
+    attempt.marker, attempt.marker_reason, attempt.marker_at = event.outcome, reason, now
+    attempt.marker_is_transient = event.is_transient
+    if not await settle_marked(session, run, attempt, now):
+        words = "Its driver has ended; its processes have not been seen gone yet."
+        record(session, run, attempt.number, "driver_ended", words, now, by="driver")
+        run.reason = words

@@ -38,6 +38,7 @@ from lagoon.events import (
     StepLogged,
     TrajectoryLogged,
 )
+from lagoon.status import RunStatus
 
 T = TypeVar("T")
 MAX_UNIX_SECONDS = 253_402_300_799
@@ -58,6 +59,7 @@ async def ingest(
     run, attempt = found
     if attempt.fencing_token != fencing_token:
         raise NoCredentials("A newer driver has taken over this attempt.")
+    was_over = RunStatus(attempt.status).is_terminal  # it is heard after its end
     cursor = await _cursor(session, attempt_id, without_nul(batch.writer))
     if batch.number > cursor.last_number:
         _refuse_gap(batch, cursor.last_number + 1)
@@ -68,28 +70,33 @@ async def ingest(
             raise _unstorable() from error
         cursor.last_number = batch.number
     return Accepted(
-        accepted_number=cursor.last_number, stop_requested=run.stop_requested_at is not None
+        accepted_number=cursor.last_number, stop_requested=run.desired == "stop" or was_over
     )
 
 
 async def _store(
     session: AsyncSession, run: Run, attempt: Attempt, batch: EventBatch, now: datetime
 ) -> None:
+    events = batch.events
+    heartbeats = _of_type(events, HeartbeatLogged)
+    driver.refuse_fenced_out(attempt, heartbeats)
     run.cursor += 1
     attempt.heartbeat_at = now
-    events = batch.events
     steps = _of_type(events, StepLogged)
     await metrics.store_points(session, run, attempt, steps)
     await metrics.store_histograms(session, run, attempt, _of_type(events, HistogramLogged))
     records.store_trajectories(session, run, attempt, _of_type(events, TrajectoryLogged))
     await records.store_log(session, run, attempt, _of_type(events, LogLogged))
-    await records.store_checkpoints(session, run, attempt, _of_type(events, CheckpointLogged))
+    checkpoints = _of_type(events, CheckpointLogged)
+    await records.store_checkpoints(session, run, attempt, checkpoints)
+    if checkpoints:
+        driver.note_saved(session, run, attempt, now)
     for event in events:
         if isinstance(event, ResumedLogged):
             driver.note_resumed(session, run, attempt, event, now)
         elif isinstance(event, StatusLogged):
             driver.note_phase(session, run, attempt, event, now)
-    driver.note_progress(run, attempt, steps, _of_type(events, HeartbeatLogged))
+    driver.note_progress(run, attempt, steps, heartbeats)
     for ended in _of_type(events, RunEnded):
         await driver.conclude(session, run, attempt, ended, now)
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, UniqueConstraint
+from sqlalchemy import Double, ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from backend.models.base import Base
@@ -41,6 +41,8 @@ class Run(Base):
     condition: Mapped[str]
     """How an active run is, beside its status (``lagoon.truth.Condition``); empty: all is well."""
     condition_since: Mapped[datetime | None]
+    desired: Mapped[str]
+    """What people want of the run (``lagoon.truth.Desired``): that it runs, or that it stops."""
     waiting_for_id: Mapped[str | None]
     """The run that a queued run waits for."""
     traceback: Mapped[str | None]
@@ -87,9 +89,32 @@ class Attempt(Base):
     """When the driver was last heard, by this API's clock."""
     heartbeat_host: Mapped[str | None]
     heartbeat_pid: Mapped[int | None]
+    heartbeat_boot_id: Mapped[str | None]
+    """The driver's machine, as the driver named it (``lagoon.proc.machine_id``)."""
+    trajectories: Mapped[int]
+    """Finished by the driver, as it last said."""
+    activity: Mapped[str | None]
+    """What the driver's loop was last at (``lagoon.stalls.Activity``)."""
+    idle_seconds: Mapped[float | None] = mapped_column(Double)
+    """How long it had made no progress then."""
     ray_status: Mapped[str | None]
     ray_message: Mapped[str | None]
     ray_seen_at: Mapped[datetime | None]
+
+    marker: Mapped[str | None]
+    """The driver's last word on how it ended, which decides once its processes may."""
+    marker_reason: Mapped[str | None]
+    marker_is_transient: Mapped[bool]
+    """A failure that need not happen again."""
+    marker_at: Mapped[datetime | None]
+    stop_heard_at: Mapped[datetime | None]
+    """When the driver said that it had heard of a stop that was asked for."""
+    stop_saved_at: Mapped[datetime | None]
+    """When it had saved its weights after that."""
+    num_processes: Mapped[int | None]
+    """How many processes of it the workers last saw on their machine."""
+    gone_at: Mapped[datetime | None]
+    """When the workers saw that no process of it is left: what it held is free from then on."""
 
     last_step: Mapped[int]
     """The newest step that it has reported."""

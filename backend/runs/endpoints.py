@@ -188,6 +188,13 @@ async def delete_run(run: WritableRun, context: ContextOf, session: SessionOf) -
         raise Problem(
             409, "run-active", f"The run is {run.status}. Nothing was deleted; stop it first."
         )
+    if await repository.has_processes(session, run.id):
+        raise Problem(
+            409,
+            "processes-left",
+            "Processes of the run are still being ended. Nothing was deleted; try again in some "
+            "seconds.",
+        )
     attempts = await repository.attempt_ids(session, [run.id])
     async with files.set_aside(context.settings.home, attempts) as folders:
         await repository.remove(session, run.id)

@@ -81,6 +81,14 @@ async def attempt_ids(session: AsyncSession, run_ids: Sequence[str]) -> Sequence
     return (await session.scalars(statement)).all()
 
 
+async def has_processes(session: AsyncSession, run_id: str) -> bool:
+    """True while processes of the run were last seen running, whatever has become of it."""
+    statement = select(Attempt.id).where(
+        Attempt.run_id == run_id, Attempt.gone_at.is_(None), Attempt.num_processes > 0
+    )
+    return await session.scalar(statement.limit(1)) is not None
+
+
 async def newest_attempt(session: AsyncSession, run_id: str) -> Attempt:
     """The attempt that counts. Read it under the run's lock to change it."""
     statement = select(Attempt).where(Attempt.run_id == run_id)

@@ -46,7 +46,7 @@ async def fail(
     max_restarts = RunConfig.model_validate(run.config).budget.max_restarts
     restart = next_attempt(
         is_transient=is_transient,
-        desired="run" if run.stop_requested_at is None else "stop",
+        desired="stop" if run.desired == "stop" else "run",
         num_restarts=_restarts_in_a_row(attempts),
         max_restarts=max_restarts,
     )
@@ -77,6 +77,7 @@ async def resume(
     chosen = None
     if checkpoint_id is not None:
         chosen = await usable_checkpoint(session, run, checkpoint_id)
+    run.desired = "run"
     run.stop_requested_at = run.stop_requested_by = None
     run.not_before = run.ended_at = None
     words = f"Resumed by {by}" + (f" from step {chosen.step}." if chosen else ".")

@@ -7,8 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from backend.text import Name
 from lagoon.events import ExactFloat
+from lagoon.stalls import Activity
 from lagoon.status import RunStatus
-from lagoon.truth import Condition
+from lagoon.truth import Condition, Desired
 
 
 class ConfigBody(BaseModel):
@@ -99,6 +100,19 @@ class AttemptOut(BaseModel):
     started_at: datetime | None
     ended_at: datetime | None
     reason: str
+    trajectories: int
+    activity: Activity | None
+    """What its driver's loop was last at, or waited for."""
+    idle_seconds: float | None
+    """How long it had made no progress then."""
+    stop_heard_at: datetime | None
+    stop_saved_at: datetime | None
+    marker_at: datetime | None
+    """When its driver had said its last word."""
+    num_processes: int | None
+    """Processes of it that were last seen on the workers' machine."""
+    gone_at: datetime | None
+    """When none of them was left."""
 
 
 class FirstNan(BaseModel):
@@ -133,6 +147,7 @@ class RunDetail(RunSummary):
     config: dict[str, Any]
     waiting_for: RunReference | None
     attempts: list[AttemptOut]
+    desired: Desired
     stop_requested_at: datetime | None
     stop_requested_by: str | None
     first_nan: FirstNan | None

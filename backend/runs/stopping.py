@@ -3,9 +3,11 @@
 ::
 
     queued, or not yet sent to the workers ──▶ stopped
-    starting, running ──▶ stopping ──(driver sees the request)──▶ stopped
-                              ├──(20 s later)──▶ workers.stop ──▶ stopped
+    starting, running ──▶ stopping ──(the driver hears it, saves, ends)──▶ gone ──▶ stopped
+                              ├──(later)──▶ workers.stop, then kill ─────▶ gone ──▶ stopped
                               └──(30 s later, no trace of a job)──▶ stopped
+
+What is due when is decided in ``lagoon.stopping``.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from backend.queue import STOP, SUBMIT
 from backend.runs import repository
 from backend.runs.transitions import move
 from lagoon.status import RunStatus
+from lagoon.stopping import RAY_STOP_AFTER_SECONDS
 
-GRACE = timedelta(seconds=20)
 UNSUBMITTED_GRACE = timedelta(seconds=30)
 
 
@@ -35,18 +37,20 @@ async def request_stop(session: AsyncSession, run: Run, by: str, now: datetime) 
     status = RunStatus(run.status)
     if status.is_terminal:
         raise Problem(409, "run-ended", f"The run is already {status}; there is nothing to stop.")
-    if run.stop_requested_at is not None:
+    if run.desired == "stop":
         return
+    run.desired = "stop"
     run.stop_requested_at = now
     run.stop_requested_by = by
     attempt = await repository.newest_attempt(session, run.id)
     if status is RunStatus.QUEUED or await _withdraw_submission(session, attempt.id):
         reason = f"Stopped by {by} before it started."
         move(session, run, attempt, RunStatus.STOPPED, reason, now, by=by)
+        attempt.gone_at = now  # there never was a process
         return
     reason = f"Stop requested by {by}."
     move(session, run, attempt, RunStatus.STOPPING, reason, now, by=by)
-    enqueue(session, STOP, attempt.id, now, delay=GRACE)
+    enqueue(session, STOP, attempt.id, now, delay=timedelta(seconds=RAY_STOP_AFTER_SECONDS))
 
 
 async def conclude_unsubmitted(session: AsyncSession, now: datetime) -> None:

@@ -8,11 +8,22 @@ import streamlit as st
 from dashboard import markup, records, trouble
 from dashboard.client import ApiError, ApiUnreachable, Unavailable
 from dashboard.session import Site, remembered
-from dashboard.views import run_resume
+from dashboard.views import run_end, run_resume
 from dashboard.views.area import RunArea
-from dashboard.words import clock_time, elapsed, number, percent, plural, short_time, utc_time
+from dashboard.words import (
+    clock_time,
+    duration,
+    elapsed,
+    number,
+    percent,
+    plural,
+    short_time,
+    utc_time,
+)
 from dashboard.words import to_float as value_of
+from lagoon.config import DEFAULT_STALL_SECONDS
 from lagoon.metrics import HELDOUT_SUCCESS, RESPONSE_TOKENS, TOKENS_PER_SECOND
+from lagoon.stalls import idle_words
 from lagoon.status import RunStatus
 from lagoon.truth import CONDITION_WORDS
 
@@ -25,7 +36,10 @@ def title(area: RunArea, *, was_live: bool) -> None:
     st.html(
         f'<h1 class="lg-title">{escape(detail["name"])} {markup.pill(detail["status"])}'
         f"{markup.condition(detail['condition'])}</h1>"
-        f'<p class="lg-reason">{escape(reason(detail))}</p>{_condition(area)}' + _facts(area)
+        f'<p class="lg-reason">{escape(reason(detail))}</p>{_condition(area)}'
+        + run_end.stop_steps(area)
+        + run_end.remains(detail)
+        + _facts(area)
     )
 
 
@@ -97,7 +111,22 @@ def _condition(area: RunArea) -> str:
     if not words or not detail["condition_since"]:
         return ""
     since = clock_time(detail["condition_since"], area.site.zone)
+    if detail["condition"] == "stalled":
+        return _stalled(detail, since)
     return markup.notice(f"Since {since}: {words}", "This is not a failure.", "warn")
+
+
+def _stalled(detail: records.RunDetail, since: str) -> str:
+    attempt = detail["attempts"][-1]
+    activity, idle_seconds = attempt["activity"], attempt["idle_seconds"]
+    if activity is None or idle_seconds is None:
+        return ""
+    limit = detail["config"]["budget"].get("stall_seconds", DEFAULT_STALL_SECONDS)
+    return markup.notice(
+        f"Since {since}: {idle_words(activity, idle_seconds)}",
+        f"This is not a failure yet; after {duration(limit)} without progress the run is ended.",
+        "warn",
+    )
 
 
 def figures(area: RunArea) -> None:

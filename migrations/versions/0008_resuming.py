@@ -7,11 +7,12 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision: str = "0008"
-down_revision: str | None = "0005"
+down_revision: str | None = "0007"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
 NEW = (
+    ("attempts", "marker_is_transient", sa.Boolean(), "false"),
     ("attempts", "last_step", sa.BigInteger(), "0"),
     ("attempts", "is_restart", sa.Boolean(), "false"),
     ("attempts", "candidates", postgresql.JSONB(), "'[]'"),

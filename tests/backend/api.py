@@ -193,6 +193,27 @@ def step(number: int, at: float = 1.9e9, **values: Any) -> dict[str, Any]:
     return {"type": "step", "at": at, "step": number, "points": points}
 
 
+async def observe(
+    api: Api, run_id: str, status: str, message: str | None = None, *, boot_id: str = "", **job: int
+) -> None:
+    """What the workers saw of the run's first attempt."""
+    seen = {"attempt_id": f"{run_id}-a1", "ray_status": status, "message": message, **job}
+    cluster = {"cpus": 2, "gpus": 0}
+    body = {"ray": "ok", "boot_id": boot_id, "cluster": cluster, "jobs": [seen]}
+    answer = await api.workers.post("/internal/observations", json=body)
+    assert answer.status_code == 204, answer.text
+
+
+async def history(user: httpx.AsyncClient, run_id: str) -> list[dict[str, Any]]:
+    answer = await user.get(f"/runs/{run_id}/events")
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
+
+
+def heartbeat(**fields: Any) -> dict[str, Any]:
+    return {"type": "heartbeat", "at": 1.9e9, "step": 0, "pid": 7, "host": "h", **fields}
+
+
 def phase(name: str, message: str = "") -> dict[str, Any]:
     return {"type": "status", "at": 1.9e9, "phase": name, "message": message}
 

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.backend.api import START, Api, config, make_run, phase, read_run, send
-
-
-async def observe(api: Api, run_id: str, status: str, message: str | None = None) -> None:
-    body: dict[str, Any] = {
-        "ray": "ok",
-        "cluster": {"cpus": 2, "gpus": 0},
-        "jobs": [{"attempt_id": f"{run_id}-a1", "ray_status": status, "message": message}],
-    }
-    answer = await api.workers.post("/internal/observations", json=body)
-    assert answer.status_code == 204, answer.text
+from tests.backend.api import START, Api, config, make_run, observe, phase, read_run, send
 
 
 async def submitted(api: Api, run_id: str) -> None:
@@ -41,6 +31,7 @@ async def test_the_workers_list_the_attempts_to_look_after(api: Api) -> None:
             "status": "stopping",
             "stop_requested": True,
             "submission_id": f"run-{run_id}-a1",
+            "measure": "ask",
         }
     ]
     everything = (await api.workers.get("/internal/attempts", params={"active": "false"})).json()
@@ -73,6 +64,7 @@ async def test_a_job_that_ended_without_marker_ends_the_run(
     assert ("exit code 137" in run["reason"]) == (not stop)
     history = (await ada.get(f"/runs/{run_id}/events")).json()["items"]
     assert history[-1]["by"] == "reconciler"
+    assert history[-1]["reason"] == run["reason"]
     await observe(api, run_id, status)
     assert len((await ada.get(f"/runs/{run_id}/events")).json()["items"]) == len(history)
 

@@ -197,6 +197,7 @@ async def test_a_stopped_run_is_resumed_and_forgets_that_it_was_to_stop(api: Api
     await send(api, driver, run_id, RUNNING, saved("/w/4", 4))
     await ada.post(f"/runs/{run_id}/stop")
     await send(api, driver, run_id, STOPPED)
+    await backend.observe(api, run_id, "succeeded")
     answer = await ada.post(f"/runs/{run_id}/resume", json={})
     assert answer.status_code == 202
     assert answer.json()["status"] == "queued"

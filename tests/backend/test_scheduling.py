@@ -10,7 +10,7 @@ from sqlalchemy import text
 from backend import maintenance
 from backend.outbox import enqueue, send_due
 from backend.queue import SUBMIT
-from tests.backend.api import Api, ended, make_run, phase, read_run, send
+from tests.backend.api import Api, ended, make_run, observe, phase, read_run, send
 
 
 async def test_one_run_is_active_and_the_next_says_what_it_waits_for(api: Api) -> None:
@@ -146,7 +146,7 @@ async def test_an_active_run_is_asked_to_stop_then_made_to(api: Api, is_running:
     again = await ada.post(f"/runs/{run_id}/stop")
     assert again.json()["cursor"] == answer.json()["cursor"]
     api.queue.sent.clear()
-    api.clock.advance(19)
+    api.clock.advance(14)
     await api.turn()
     assert api.queue.sent == []
     api.clock.advance(2)
@@ -160,6 +160,7 @@ async def test_a_driver_that_stops_in_time_is_not_stopped_by_force(api: Api) -> 
     await ada.post(f"/runs/{run_id}/stop")
     # The workers' own way to stop a driver is a signal as well.
     await send(driver, run_id, api.batch([ended("stopped", "The driver received SIGTERM.")]))
+    await observe(api, run_id, "succeeded")
     run = await read_run(ada, run_id)
     assert run["status"] == "stopped"
     assert run["reason"] == "Stopped on request by ada."

@@ -8,10 +8,13 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from lagoon.events import LogLogged, Point, RunEnded, StatusLogged, StepLogged
 from lagoon.metrics import LOSS
-from tests.backend.api import Api, make_run, read_run, send
+from tests.backend.api import Api, ended, make_run, read_run, send
+from workers.assignment import fetch_assignment, open_connection
+from workers.driver import run_attempt
 from workers.platform import ClusterSeen, JobSeen, Platform
 from workers.sink import PlatformSink
 
@@ -28,7 +31,7 @@ async def test_the_workers_client_and_the_sink_speak_this_api(
     def work() -> list[str]:
         with Platform(url, service_token) as platform:
             [attempt] = platform.active_attempts()
-            token, _ = platform.mint_token(attempt.id)
+            token = platform.mint_token(attempt.id).token
             platform.report_submitted(attempt.id, f"run-{attempt.id}")
             headers = {"Authorization": f"Bearer {token}"}
             with httpx.Client(base_url=url, headers=headers) as client:
@@ -46,7 +49,7 @@ async def test_the_workers_client_and_the_sink_speak_this_api(
             platform.report_seen(
                 reachable=True,
                 cluster=ClusterSeen(2, 0),
-                jobs=[JobSeen(attempt.id, "succeeded", "")],
+                jobs=[JobSeen(attempt.id, "succeeded", "", num_processes=0, num_killed=0)],
             )
             return [attempt.id, config["name"]]
 
@@ -56,6 +59,38 @@ async def test_the_workers_client_and_the_sink_speak_this_api(
     assert run["reason"] == "All done."
     assert run["first_nan"] == {"name": LOSS.name, "step": 1}
     assert not stop_seen.is_set()
+
+
+async def test_a_driver_whose_attempt_was_handed_on_starts_nothing(
+    api: Api, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_id, _ = await api.started(await api.user())
+    attempt = f"{run_id}-a1"
+    newer = await api.driver(attempt)
+    credential = tmp_path / "credential"
+    credential.write_text(newer.headers["Authorization"].removeprefix("Bearer "))
+
+    def ask() -> tuple[int, int]:
+        with open_connection(url, credential.read_text()) as client:
+            token = fetch_assignment(client, attempt, fencing_token=2).fencing_token
+        # One that was started earlier, and finds the newer one's credential in the file.
+        return token, run_attempt(attempt, url, credential, fencing_token=1)
+
+    assert await asyncio.to_thread(ask) == (2, 1)
+    assert "was handed to a newer driver (fencing token 2, not 1)" in caplog.text
+    assert "starts nothing" in caplog.text
+
+
+async def test_a_driver_whose_attempt_is_over_starts_nothing(
+    api: Api, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_id, driver = await api.started(await api.user())
+    await send(driver, run_id, api.batch([ended("failed", "No.")]))
+    credential = tmp_path / "credential"
+    credential.write_text(driver.headers["Authorization"].removeprefix("Bearer "))
+    assert await asyncio.to_thread(run_attempt, f"{run_id}-a1", url, credential, 1) == 1
+    assert "409" in caplog.text
+    assert "starts nothing" in caplog.text
 
 
 async def test_an_oversized_body_is_refused_by_the_served_api_and_the_next_one_taken(

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.memory import Process, memory_of, processes, services
 from cli.home import Home
-from cli.proc import proportional_bytes
 from cli.processes import Stack, record
+from lagoon.proc import proportional_bytes
 
 
 def process(pid: int, parent: int, *, is_marked: bool = False) -> tuple[int, Process]:

@@ -96,6 +96,12 @@ def test_a_warm_up_longer_than_the_run_is_refused() -> None:
     assert problem.fields == ("trainer.warmup_steps", "budget.max_steps")
 
 
+def test_a_standstill_that_is_shorter_than_a_tool_may_take_is_refused() -> None:
+    (problem,) = problems(minimal({"name": "grpo"}, budget={"stall_seconds": 300}))
+    assert problem.fields == ("budget.stall_seconds", "rollout.tool_timeout_seconds")
+    assert "a tool may take 300 s" in problem.message
+
+
 @pytest.mark.parametrize(
     ("method", "sections", "fields"),
     [

@@ -1,8 +1,8 @@
 """The truth table, over every combination of what it is made of."""
 
 from collections.abc import Iterator
-from itertools import product
-from typing import get_args
+from itertools import product, starmap
+from typing import NamedTuple, get_args
 
 import pytest
 
@@ -25,15 +25,30 @@ DESIRED: tuple[Desired, ...] = get_args(Desired)
 OVER_FOR_RAY = ("succeeded", "failed", "missing", "stopped")
 
 
-def combinations() -> Iterator[tuple[Heartbeat, RayStatus, EndMarker | None, Desired, Verdict]]:
-    for heard, ray, marker, desired in product(HEARTBEATS, RAY, MARKERS, DESIRED):
-        yield heard, ray, marker, desired, judge(heard, ray, marker, desired)
+class Seen(NamedTuple):
+    """One combination, and what was made of it."""
+
+    heard: Heartbeat
+    ray: RayStatus
+    marker: EndMarker | None
+    desired: Desired
+    gone: bool
+    stalled: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        return judge(*self[:4], gone=self.gone, stalled=self.stalled)
+
+
+def combinations() -> Iterator[Seen]:
+    flags = (False, True)
+    yield from starmap(Seen, product(HEARTBEATS, RAY, MARKERS, DESIRED, flags, flags))
 
 
 def test_every_combination_has_an_answer_that_the_status_table_allows() -> None:
     seen = list(combinations())
-    assert len(seen) == 4 * 7 * 4 * 2
-    for *_, verdict in seen:
+    assert len(seen) == 4 * 7 * 4 * 2 * 2 * 2
+    for verdict in (each.verdict for each in seen):
         assert verdict.condition in get_args(Condition)
         if verdict.outcome is not None:
             assert verdict.outcome.is_terminal
@@ -43,40 +58,70 @@ def test_every_combination_has_an_answer_that_the_status_table_allows() -> None:
             assert verdict.outcome in TRANSITIONS[RunStatus.STOPPING]
 
 
-def test_the_end_marker_outranks_everything() -> None:
-    for _, ray, marker, _, verdict in combinations():
-        if marker is not None:
-            assert verdict.outcome == marker
-            disagrees = marker == "finished" and ray in ("failed", "stopped")
-            assert bool(verdict.reason) == disagrees
+def test_the_end_marker_outranks_everything_but_that_a_stop_waits_for_its_processes() -> None:
+    for each in combinations():
+        if each.marker is None:
+            continue
+        verdict = each.verdict
+        if each.marker == "stopped" and each.desired == "stop" and not each.gone:
+            assert verdict.outcome is None
+            continue
+        assert verdict.outcome == each.marker
+        disagrees = each.marker == "finished" and each.ray in ("failed", "stopped")
+        assert bool(verdict.reason) == disagrees
+
+
+def test_a_run_that_was_asked_to_stop_is_stopped_only_without_processes() -> None:
+    for each in combinations():
+        if each.desired == "stop" and each.verdict.outcome is RunStatus.STOPPED:
+            assert each.gone
+
+
+def test_a_run_whose_processes_are_gone_is_over() -> None:
+    for each in combinations():
+        if each.gone:
+            assert each.verdict.outcome is not None
 
 
 def test_without_a_marker_a_run_never_finishes() -> None:
-    assert not any(
-        verdict.outcome is RunStatus.FINISHED
-        for *_, marker, _, verdict in combinations()
-        if marker is None
-    )
+    for each in combinations():
+        if each.marker is None:
+            assert each.verdict.outcome is not RunStatus.FINISHED
 
 
 def test_a_driver_that_is_heard_is_alive_whatever_ray_says() -> None:
-    for heard, ray, marker, _, verdict in combinations():
-        if heard == "fresh" and marker is None:
+    for each in combinations():
+        if each.heard == "fresh" and each.marker is None and not each.gone:
+            verdict = each.verdict
             assert verdict.outcome is None
-            assert verdict.condition == ("unknown_to_ray" if ray in OVER_FOR_RAY else "")
+            stalled = "stalled" if each.stalled else ""
+            lost = "unknown_to_ray"
+            assert verdict.condition == (lost if each.ray in OVER_FOR_RAY else stalled)
 
 
 def test_silence_alone_is_a_condition_and_never_an_end() -> None:
-    for heard, ray, marker, _, verdict in combinations():
-        if marker is None and ray not in OVER_FOR_RAY:
+    conditions = {"stale": "unresponsive", "lost": "lost"}
+    for each in combinations():
+        if each.marker is None and each.ray not in OVER_FOR_RAY and not each.gone:
+            verdict = each.verdict
             assert verdict.outcome is None
-            assert verdict.condition == {"stale": "unresponsive", "lost": "lost"}.get(heard, "")
+            if each.heard != "fresh":
+                assert verdict.condition == conditions.get(each.heard, "")
+
+
+def test_a_standstill_is_a_condition_of_a_run_that_is_heard_and_never_an_end() -> None:
+    for each in combinations():
+        without = each._replace(stalled=False).verdict
+        assert each.verdict.outcome == without.outcome
+        if each.verdict.condition == "stalled":
+            assert each.heard == "fresh"
+            assert without.condition == ""
 
 
 def test_ray_out_of_reach_changes_nothing_against_a_job_that_runs() -> None:
-    for heard, marker, desired in product(HEARTBEATS, MARKERS, DESIRED):
-        away = judge(heard, "unreachable", marker, desired)
-        assert away == judge(heard, "running", marker, desired)
+    for each in combinations():
+        if each.ray == "unreachable":
+            assert each.verdict == each._replace(ray="running").verdict
 
 
 @pytest.mark.parametrize("heard", ["never", "stale", "lost"])
@@ -96,9 +141,11 @@ def test_ray_out_of_reach_changes_nothing_against_a_job_that_runs() -> None:
 def test_a_silent_driver_whose_job_is_over_has_ended(
     heard: Heartbeat, ray: RayStatus, desired: Desired, outcome: str
 ) -> None:
-    verdict = judge(heard, ray, None, desired)
+    verdict = judge(heard, ray, None, desired, gone=True)
     assert verdict.outcome == outcome
     assert verdict.reason.endswith(".")
+    if desired == "run":
+        assert judge(heard, ray, None, desired) == verdict
 
 
 def test_silence_is_classed_by_its_length() -> None:

@@ -105,6 +105,7 @@ def test_keys_without_a_field_are_kept_and_sent() -> None:
         "max_steps": 7,
         "max_seconds": None,
         "max_restarts": 3,
+        "stall_seconds": 1800.0,
         "max_stepz": 9,
     }
 

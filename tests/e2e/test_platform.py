@@ -4,6 +4,7 @@ one from the command line and one through the API finish, and failures say their
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -165,6 +166,25 @@ def test_a_run_whose_generator_is_killed_is_said_to_be_and_goes_on_where_it_was(
         assert series["points"]["step"] == list(range(1, 13))
         if series["name"] == LEDGER_TRAINED.name:  # four prompts a step, none twice, none skipped
             assert series["points"]["value"] == [4.0 * step for step in range(1, 13)]
+
+
+def test_a_run_that_is_stopped_while_it_trains_is_stopped_when_nothing_of_it_is_left(
+    platform: Platform, policy_folder: Path
+) -> None:
+    run_id = platform.create(small_grpo(policy_folder, budget={"max_steps": 1000}), "to be stopped")
+    assert wait_until(lambda: (platform.run(run_id)["step"] or 0) >= 1, 120)
+    assert platform.processes_of_run(run_id)
+    asked_at = time.monotonic()
+    assert platform.api.post(f"/runs/{run_id}/stop").status_code == 202
+    run = platform.ended(run_id)
+    assert platform.processes_of_run(run_id) == {}
+    assert time.monotonic() - asked_at < 30
+    assert run["status"] == "stopped"
+    [attempt] = run["attempts"]
+    steps = ("stop_heard_at", "stop_saved_at", "marker_at", "gone_at")
+    moments = [run["stop_requested_at"], *(attempt[step] for step in steps), run["ended_at"]]
+    assert moments == sorted(moments)
+    assert [item["is_final"] for item in run["checkpoints"]] == [True]
 
 
 def failure_of(platform: Platform, run_id: str) -> str:

@@ -107,6 +107,9 @@ class FakeGenerator:
             for prompt in prompts
         ]
 
+    async def tools_waited_for(self) -> tuple[int, int]:
+        return 0, 0
+
     async def publish(self, version: int, weights: Any) -> str:
         self.calls.append(("publish", version))
         self.version, self.weights = version, weights
@@ -186,7 +189,8 @@ def loop_context(
     """A context around fakes."""
     sink, ticks = ListSink(), Ticks()
     begins = begins or restored(config, FROM_THE_START)
-    progress = Progress(begins.state.version, begins.state.evaluated, begins.heldout_success)
+    progress = Progress()
+    progress.begin(begins.state, begins.heldout_success)
     context = LoopContext(
         config=config,
         generators=Generators(generators, lambda: progress.version),

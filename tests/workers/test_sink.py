@@ -45,6 +45,7 @@ def sink_to(
     folder: Path,
     on_stop: Callable[[], None] = lambda: None,
     drain_seconds: float = 5,
+    on_fenced: Callable[[], None] | None = None,
 ) -> PlatformSink:
     client = httpx.Client(transport=httpx.MockTransport(api), base_url="http://api")
     return PlatformSink(
@@ -52,6 +53,7 @@ def sink_to(
         "r1-a1",
         folder / "spool.jsonl",
         on_stop,
+        on_fenced=on_fenced,
         period_seconds=0.01,
         drain_seconds=drain_seconds,
     )
@@ -98,12 +100,18 @@ def test_a_stop_request_in_an_answer_reaches_the_driver(tmp_path: Path) -> None:
     sink.close()
 
 
-def test_a_driver_that_was_replaced_is_told_to_stop(tmp_path: Path) -> None:
-    asked = threading.Event()
-    sink = sink_to(Api(lambda _: httpx.Response(401)), tmp_path, asked.set)
+@pytest.mark.parametrize("status", [401, 403, 404, 409])
+def test_a_driver_that_was_replaced_is_fenced_out_which_is_not_a_stop(
+    tmp_path: Path, status: int
+) -> None:
+    asked, fenced = threading.Event(), threading.Event()
+    api = Api(lambda _: httpx.Response(status))
+    sink = sink_to(api, tmp_path, asked.set, on_fenced=fenced.set)
     sink.log(line(1))
-    assert asked.wait(5)
+    assert fenced.wait(5)
     assert not sink.close()
+    assert not asked.is_set()
+    assert api.num_requests == 1
 
 
 def test_without_a_platform_events_are_lines_of_a_file(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class FakePlatform(httpx.BaseTransport):
         if request.method == "GET":
             return httpx.Response(200, json={"items": self.attempts})
         if path.endswith("/token"):
-            answer = {"token": "lga_secret", "api_url": "http://api.test"}
+            answer = {"token": "lga_secret", "fencing_token": 3, "api_url": "http://api.test"}
             return httpx.Response(self.token_status, json=answer)
         self.posted.append((path, json.loads(request.content)))
         return httpx.Response(self.post_status)
@@ -90,7 +90,13 @@ def ray_of(fake: FakeRay) -> RayJobs:
 
 
 def attempt(**changes: Any) -> dict[str, Any]:
-    return {"id": ATTEMPT, "submission_id": JOB, "stop_requested": False} | changes
+    return {
+        "id": ATTEMPT,
+        "submission_id": JOB,
+        "stop_requested": False,
+        "status": "running",
+        "measure": "none",
+    } | changes
 
 
 def submitted(fake_ray: FakeRay, fake_platform: FakePlatform, home: Path) -> None:
@@ -104,6 +110,7 @@ def test_a_submitted_attempt_is_a_job_of_its_own_name(tmp_path):
     (body,) = ray.bodies
     assert body["submission_id"] == JOB
     assert body["entrypoint"].startswith("python -m workers.driver --attempt r7k2m9qd-a1")
+    assert body["entrypoint"].endswith("--fencing-token 3")
     assert platform.posted == [(f"/attempts/{ATTEMPT}/submitted", {"submission_id": JOB})]
 
 
@@ -146,7 +153,8 @@ class MintingPlatform(FakePlatform):
             self.has_minted_twice.wait(0.3)  # nothing comes of it when deliveries take turns
         else:
             self.has_minted_twice.set()
-        return httpx.Response(200, json={"token": token, "api_url": "http://api.test"})
+        answer = {"token": token, "fencing_token": self.num_minted, "api_url": "http://api.test"}
+        return httpx.Response(200, json=answer)
 
 
 def test_a_task_delivered_twice_at_once_leaves_the_newest_token_in_the_file(tmp_path):
@@ -256,6 +264,17 @@ def test_an_observation_tells_of_every_submitted_attempt_and_of_the_cluster():
     ]
 
 
+def test_a_credential_that_cannot_be_written_fails_the_run_with_its_cause(tmp_path):
+    (tmp_path / "attempts").mkdir()
+    (tmp_path / "attempts" / ATTEMPT).write_text("not a folder")
+    platform = FakePlatform()
+    submitted(FakeRay(), platform, tmp_path)
+    ((path, body),) = platform.posted
+    assert path == f"/attempts/{ATTEMPT}/submit-failed"
+    assert "The workers failed at the job: " in body["reason"]
+    assert "File exists" in body["reason"]
+
+
 @pytest.mark.parametrize("fault", ["away", "nodeless", "unauthorized"])
 def test_a_ray_that_cannot_be_asked_is_no_evidence_against_a_run(fault):
     ray = FakeRay(run_r7k2m9qd_a1="FAILED")
@@ -297,7 +316,7 @@ def test_a_refused_submit_is_told_apart_from_an_unreachable_ray():
 
 
 def test_paths_with_spaces_survive_the_command_line():
-    command = entrypoint("a", "http://api", Path("/a folder/credential"))
+    command = entrypoint("a", "http://api", Path("/a folder/credential"), 1)
     assert "'/a folder/credential'" in command
 
 

@@ -10,15 +10,51 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from lagoon.trajectory import Trajectory
+from workers.environments.base import Environment, Message, Observation
 from workers.rollout import EpisodeFailure, EpisodeRequest
 
 CHECK_SECONDS = 1.0
 """How often a waiting ``collect`` looks whether the engine is alive: episodes that wait for a tool
 would not notice."""
+
+
+class ToolWatch:
+    """Counts the episodes that wait for their environment's answer at this moment."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+    def over(self, environment: Environment) -> Environment:
+        """The environment, counted while it answers."""
+        return _Watched(environment, self)
+
+
+class _Watched:
+    """An environment whose answers are waited for in the sight of a watch."""
+
+    def __init__(self, environment: Environment, watch: ToolWatch) -> None:
+        self._environment, self._watch = environment, watch
+
+    async def start(self) -> tuple[Message, ...]:
+        with self._counted():
+            return await self._environment.start()
+
+    async def step(self, text: str) -> Observation:
+        with self._counted():
+            return await self._environment.step(text)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._watch.waiting += 1
+        try:
+            yield
+        finally:
+            self._watch.waiting -= 1
 
 
 class Episodes:
@@ -46,6 +82,11 @@ class Episodes:
             task = asyncio.create_task(self._play_one(request))
             self._playing.add(task)
             task.add_done_callback(self._playing.discard)
+
+    @property
+    def num_playing(self) -> int:
+        """Episodes that were submitted and have not ended."""
+        return len(self._playing)
 
     async def collect(self) -> list[Trajectory | EpisodeFailure]:
         """Wait for at least one finished episode, and return all finished ones.

@@ -16,7 +16,7 @@ from typing import Any
 from lagoon.config import RunConfig
 from lagoon.evolution import NoiseKey
 from lagoon.trajectory import Split, Trajectory
-from workers.actors.episodes import Episodes
+from workers.actors.episodes import Episodes, ToolWatch
 from workers.chat import Chat
 from workers.engine import EngineFailed, VLLMEngine
 from workers.engine_settings import engine_settings
@@ -47,6 +47,7 @@ class GeneratorActor:
         self._config = RunConfig.model_validate(config)
         self._settings = engine_settings(self._config, threads=threads, index=index)
         self._environments = environments
+        self._tools = ToolWatch()
         environment = self._config.environment
         self._limits = EpisodeLimits(
             max_turns=environment.max_turns,
@@ -107,6 +108,10 @@ class GeneratorActor:
             for prompt in prompts
         ]
 
+    async def tools_waited_for(self) -> tuple[int, int]:
+        """Episodes that wait for a tool at this moment, and all in flight."""
+        return self._tools.waiting, self._episodes.num_playing
+
     async def publish(self, version: int, weights: Weights) -> str:
         """Load published weights; returns the checksum of what the engine received."""
         return await self._engine.publish(version, weights)
@@ -135,5 +140,5 @@ class GeneratorActor:
         return self._environments(self._config.environment, request.split, request.index, attempt)
 
     async def _play(self, request: EpisodeRequest) -> Trajectory:
-        environment = self._environment(request)
-        return await play(request, self._engine, self._chat, environment, self._limits, time.time)
+        watched = self._tools.over(self._environment(request))
+        return await play(request, self._engine, self._chat, watched, self._limits, time.time)

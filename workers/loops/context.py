@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from lagoon.config import RunConfig
 from lagoon.prompts import task_index
+from lagoon.stalls import Activity
 from workers.checkpoints import Checkpoints, SaveParts
 from workers.generators import Generators
 from workers.loops.state import LoopState
@@ -33,6 +34,22 @@ class Progress:
     """The newest version whose evaluation has begun."""
     heldout_success: float | None = None
     """What that evaluation found; None while it is not over."""
+    trajectories: int = 0
+    """Finished since the driver started."""
+    activity: Activity = "starting"
+    """What the loop is at, or waits for: set by the loops where they wait."""
+
+    ask_tools: Callable[[], Awaitable[bool]] | None = None
+    """Whether all episodes in flight wait for a tool; asked when nothing comes forward."""
+
+    def begin(self, state: LoopState, heldout_success: float | None) -> None:
+        """Start from a checkpoint's state, whose policy had that success."""
+        self.version, self.evaluated = state.version, state.evaluated
+        self.heldout_success = heldout_success
+
+    def note_trajectory(self) -> None:
+        """One more trajectory is finished."""
+        self.trajectories += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +108,7 @@ class LoopContext:
         if self.progress.evaluated >= version or self.stop.is_set():
             return
         self.progress.evaluated, self.progress.heldout_success = version, None
+        self.progress.activity = "evaluating"
         started = self.stopwatch()
         requests = [
             EpisodeRequest(f"heldout/{version}/{index}", f"heldout/{index}", "heldout", index, 0.0)
@@ -112,6 +130,7 @@ class LoopContext:
         if self.is_evaluated(version):
             await self.evaluate()
         if self.is_checkpointed(version):
+            self.progress.activity = "saving"
             await self.checkpoints.save(state(), save, self._success(), is_final=False)
 
     async def conclude(self, state: Callable[[], LoopState], save: SaveParts) -> Outcome:
@@ -119,6 +138,7 @@ class LoopContext:
         stopped = self.stop.is_set()
         self.reporter.status("stopping" if stopped else "running", "Saving the weights.")
         await self.evaluate()
+        self.progress.activity = "saving"
         await self.checkpoints.save(state(), save, self._success(), is_final=True)
         return "stopped" if stopped else "finished"
 

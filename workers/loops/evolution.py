@@ -244,6 +244,7 @@ class EvolutionLoop:
     async def _population(self) -> list[Member] | None:
         """A whole generation in canonical order; None when the run should stop instead."""
         size = self.method.members_per_generation
+        self.context.progress.activity = "starved"
         while len(self._finished) < size:
             if self.context.stop.is_set():
                 return None
@@ -257,6 +258,7 @@ class EvolutionLoop:
     async def _update(self, population: Sequence[Member], step_started: float) -> None:
         """Apply the weighted noise on every generator and report the generation."""
         context = self.context
+        context.progress.activity = "updating"
         sigma, alpha = self._sigma(), self._alpha()
         fitness = [member.fitness for member in population]
         self._refuse_non_finite(fitness)
@@ -303,16 +305,11 @@ class EvolutionLoop:
             ],
         )
         context.reporter.trajectories(self.version, trajectories)
+        checksum = reports[0].checksum
         refuse_disagreement([report.checksum for report in reports], self.version)
         proof.refuse()
         update = Update(
-            self.state(),
-            tuple(seeds),
-            tuple(coefficients),
-            tuple(fitness),
-            sigma,
-            alpha,
-            reports[0].checksum,
+            self.state(), tuple(seeds), tuple(coefficients), tuple(fitness), sigma, alpha, checksum
         )
         await asyncio.to_thread(append_update, self._log, update)
 

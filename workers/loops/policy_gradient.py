@@ -207,6 +207,7 @@ class PolicyGradientLoop:
             self._admit_at(self.version)
             step_started = context.stopwatch()
             groups = await self._draw()
+            context.progress.activity = "training"
             # Only now: the first rollouts need no trainer, which loads its model meanwhile.
             await unless_stopped(context.stop, self.trainer.ready())
             if groups is None or context.stop.is_set():
@@ -228,6 +229,7 @@ class PolicyGradientLoop:
     async def _draw(self) -> list[TrajectoryGroup] | None:
         """A batch of the oldest ready groups; None when the run should stop instead."""
         batch = self.method.prompts_per_step
+        self.context.progress.activity = "starved"
         while len(self._pool) < batch:
             if self.context.stop.is_set():
                 return None
@@ -258,6 +260,7 @@ class PolicyGradientLoop:
         self._num_samples += len(trajectories)
         context.progress.version += 1
         self._is_stepping = False
+        context.progress.activity = "updating"
         proof = await self.prover.publish(self.version, self.trainer)
         now = context.stopwatch()
         context.reporter.step(

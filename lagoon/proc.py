@@ -1,4 +1,7 @@
-"""What the kernel says of processes, read below ``/proc``; one that has ended raises nothing."""
+"""What the kernel says of processes, read below ``/proc``; one that has ended raises nothing.
+
+It is read by the starter, which ends a stack's processes, and by the workers, which end a run's.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,28 @@ def environment(pid: int, proc: Path = PROC) -> list[bytes]:
         return (proc / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
         return []
+
+
+def boot_id(proc: Path = PROC) -> str:
+    """The kernel's id of the current boot; empty where the kernel tells none."""
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def machine_id(proc: Path = PROC) -> str:
+    """Boot and process namespace together: two that are equal see the same processes.
+
+    Containers of one machine share its boot, and not its processes. Empty when it is not known,
+    which equals nothing.
+    """
+    try:
+        namespace = os.readlink(proc / "self/ns/pid")
+    except OSError:
+        return ""
+    boot = boot_id(proc)
+    return f"{boot} {namespace}" if boot else ""
 
 
 def stat_fields(pid: int, proc: Path = PROC) -> list[str]:

@@ -1,0 +1,75 @@
+"""What the platform gives a driver to run, if the attempt is still that driver's."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from lagoon.checkpoints import UPDATES
+from lagoon.config import RunConfig
+from workers.resuming import Candidates
+from workers.sink import FENCED_OUT
+
+
+def open_connection(api_url: str, token: str) -> httpx.Client:
+    """A client of the API, with the attempt's credential."""
+    return httpx.Client(
+        base_url=api_url,
+        headers={"authorization": f"Bearer {token}"},
+        timeout=30.0,
+        trust_env=False,  # it is our own: no proxy leads to it
+    )
+
+
+class FencedOut(Exception):
+    """The attempt is not this driver's to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a driver is to run."""
+
+    config: RunConfig
+    candidates: Candidates
+    fencing_token: int
+
+
+def fetch_assignment(
+    client: httpx.Client, attempt_id: str, fencing_token: int | None
+) -> Assignment:
+    """What the attempt is to run; an API that restarts is asked again for a minute.
+
+    Raises ``FencedOut`` when the credential is worth nothing, the attempt is over, or it was handed
+    to a newer driver than the one with ``fencing_token``.
+    """
+    for seconds in (1, 2, 4, 8, 15, 30, None):
+        try:
+            answer = client.get(f"/api/v1/attempts/{attempt_id}/config")
+            if answer.status_code < 500 or seconds is None:
+                break
+        except httpx.TransportError:
+            if seconds is None:
+                raise
+        time.sleep(seconds)
+    if answer.status_code in FENCED_OUT:
+        raise FencedOut(
+            f"The platform does not give attempt {attempt_id} to this driver, which "
+            f"starts nothing: {answer.status_code} {answer.text[:300]}"
+        )
+    answer.raise_for_status()
+    found = answer.json()
+    if fencing_token not in (None, found["fencing_token"]):
+        raise FencedOut(
+            f"Attempt {attempt_id} was handed to a newer driver (fencing token "
+            f"{found['fencing_token']}, not {fencing_token}); this one starts nothing."
+        )
+    candidates = Candidates(
+        checkpoints=tuple(map(Path, found["checkpoints"])),
+        updates=tuple(Path(folder) / UPDATES for folder in found["earlier_folders"]),
+        owns=found["owns_checkpoints"],
+    )
+    config = RunConfig.model_validate(found["config"])
+    return Assignment(config, candidates, found["fencing_token"])
