@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +86,8 @@ class Surroundings:
     checkpoints: Path
     home: Path
     stop: asyncio.Event
+    places: Mapping[str, str] = cluster.NOWHERE
+    """The Ray node of each process, where the platform has leased slots."""
 
 
 async def train(config: RunConfig, surroundings: Surroundings) -> Outcome:
@@ -121,8 +123,8 @@ async def _start(
     except ModelError as error:
         raise RunFailed(f"The model cannot be used: {error}", traceback.format_exc()) from error
     reporter.status("starting", "Starting generators and trainer.")
-    generators = cluster.start_generators(config, folder)
-    trainer = cluster.start_trainer(config, folder)
+    generators = cluster.start_generators(config, folder, surroundings.places)
+    trainer = cluster.start_trainer(config, folder, surroundings.places)
     await cluster.all_started(generators, trainer)
     return heldout, generators, trainer
 
@@ -168,7 +170,12 @@ async def _heartbeat(sink: Sink, progress: Progress) -> None:
 
 
 def run_to_end(
-    config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+    config: RunConfig,
+    sink: Sink,
+    switch: StopSwitch,
+    checkpoints: Path,
+    home: Path,
+    places: Mapping[str, str] = cluster.NOWHERE,
 ) -> RunEnded:
     """Run a config, whatever happens, and return the end marker, which was also logged.
 
@@ -179,7 +186,7 @@ def run_to_end(
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
-        ended = asyncio.run(_until_end(config, sink, switch, checkpoints, home))
+        ended = asyncio.run(_until_end(config, sink, switch, checkpoints, home, places))
     finally:
         logging.getLogger().removeHandler(handler)
     sink.log(ended)
@@ -187,7 +194,12 @@ def run_to_end(
 
 
 async def _until_end(
-    config: RunConfig, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+    config: RunConfig,
+    sink: Sink,
+    switch: StopSwitch,
+    checkpoints: Path,
+    home: Path,
+    places: Mapping[str, str],
 ) -> RunEnded:
     stop = asyncio.Event()
     heard: list[signal.Signals] = []
@@ -203,7 +215,8 @@ async def _until_end(
         # After Ray, which puts a handler of its own in the place of any that is there before.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
-        outcome = await train(config, Surroundings(sink, checkpoints, home, stop))
+        surroundings = Surroundings(sink, checkpoints, home, stop, places)
+        outcome = await train(config, surroundings)
         reason = f"The driver received {heard[0].name}." if outcome == "stopped" and heard else ""
         return RunEnded(at=time.time(), outcome=outcome, reason=reason)
     except RunFailed as error:
@@ -284,10 +297,10 @@ def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
     folder = home / "attempts" / attempt_id
     switch = StopSwitch()
     with open_connection(api_url, token) as client:
-        config = _fetch_config(client, attempt_id)
+        config, places = _fetch_config(client, attempt_id)
         sink = PlatformSink(client, attempt_id, folder / "spool.jsonl", switch.request)
         try:
-            ended = run_to_end(config, sink, switch, folder / "checkpoints", home)
+            ended = run_to_end(config, sink, switch, folder / "checkpoints", home, places)
         finally:
             arrived = sink.close()
     return 1 if ended.outcome == "failed" or not arrived else 0
@@ -303,8 +316,9 @@ def open_connection(api_url: str, token: str) -> httpx.Client:
     )
 
 
-def _fetch_config(client: httpx.Client, attempt_id: str) -> RunConfig:
-    """The attempt's config; an API that is restarting is asked again for a minute."""
+def _fetch_config(client: httpx.Client, attempt_id: str) -> tuple[RunConfig, dict[str, str]]:
+    """The attempt's config, and the node of each of its processes; an API that is restarting is
+    asked again for a minute."""
     for seconds in (1, 2, 4, 8, 15, 30, None):
         try:
             answer = client.get(f"/api/v1/attempts/{attempt_id}/config")
@@ -315,7 +329,8 @@ def _fetch_config(client: httpx.Client, attempt_id: str) -> RunConfig:
                 raise
         time.sleep(seconds)
     answer.raise_for_status()
-    return RunConfig.model_validate(answer.json()["config"])
+    body = answer.json()
+    return RunConfig.model_validate(body["config"]), body.get("places", {})
 
 
 def main() -> int:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx
 
-from lagoon.status import RayStatus
+from lagoon.status import RayStatus, RunStatus
 
 TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that is not over, as the platform knows it."""
+    """An attempt to look after, as the platform knows it."""
 
     id: str
     submission_id: str | None
     """The name of its Ray job; None before it was submitted."""
     stop_requested: bool
+    is_over: bool = False
+    """It has ended and holds slots until Ray says that its job is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,30 @@ class JobSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen:
-    """What the cluster has in all."""
+class NodeSeen:
+    """A Ray node that is alive, and what it has in all."""
 
+    id: str
+    name: str
     cpus: float
     gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """The nodes of the cluster."""
+
+    nodes: tuple[NodeSeen, ...]
+
+    @property
+    def cpus(self) -> float:
+        """CPUs of all nodes together."""
+        return sum(node.cpus for node in self.nodes)
+
+    @property
+    def gpus(self) -> float:
+        """GPUs of all nodes together."""
+        return sum(node.gpus for node in self.nodes)
 
 
 class PlatformFailed(httpx.HTTPStatusError):
@@ -68,10 +89,15 @@ class Platform:
         self._http.close()
 
     def active_attempts(self) -> list[Attempt]:
-        """Every attempt that holds the machine or is about to."""
+        """Every attempt that holds slots of the cluster or is about to."""
         items = self._call("GET", "/attempts", params={"active": "true"})["items"]
         return [
-            Attempt(item["id"], item.get("submission_id"), bool(item.get("stop_requested")))
+            Attempt(
+                item["id"],
+                item.get("submission_id"),
+                bool(item.get("stop_requested")),
+                RunStatus(item["status"]).is_terminal,
+            )
             for item in items
         ]
 
@@ -97,7 +123,7 @@ class Platform:
         """One look at Ray."""
         body = {
             "ray": "ok" if reachable else "unreachable",
-            "cluster": {"cpus": cluster.cpus, "gpus": cluster.gpus} if cluster else None,
+            "cluster": _described(cluster) if cluster else None,
             "jobs": [
                 {
                     "attempt_id": job.attempt_id,
@@ -116,3 +142,8 @@ class Platform:
             raise PlatformFailed(message, request=answer.request, response=answer)
         answer.raise_for_status()
         return answer.json() if answer.content else None
+
+
+def _described(cluster: ClusterSeen) -> dict[str, Any]:
+    nodes = [asdict(node) for node in cluster.nodes]
+    return {"cpus": cluster.cpus, "gpus": cluster.gpus, "nodes": nodes}

@@ -52,7 +52,7 @@ def stop(task: Any, attempt_id: str) -> None:
 
 @app.task(name="workers.observe")
 def observe() -> None:
-    """Tell the API what Ray says of every attempt that is not over."""
+    """Tell the API what Ray says of its nodes, and of every attempt that may still hold slots."""
     settings = Settings()
     with open_platform(settings) as platform, open_ray(settings) as ray:
         observe_attempts(platform, ray)
@@ -103,7 +103,8 @@ def one_at_a_time(home: Path) -> Iterator[None]:
 
 def observe_attempts(platform: Platform, ray: RayJobs) -> None:
     """One look at Ray, reported as a whole; when Ray is away, that is the report."""
-    attempts = [item for item in platform.active_attempts() if item.submission_id]
+    found = platform.active_attempts()
+    attempts = [item for item in found if item.submission_id or item.is_over]
     cluster: ClusterSeen | None = None
     jobs: list[JobSeen] = []
     try:

@@ -22,6 +22,7 @@ from backend.errors import NotFound, Problem
 from backend.models import Attempt, Run
 from backend.paging import Page
 from backend.runs.transitions import move, record
+from backend.slots import leases
 from backend.text import excerpt, first_line
 from backend.tokens import mint
 from lagoon.status import RunStatus
@@ -33,12 +34,14 @@ router = APIRouter(tags=["attempts"])
 async def read_attempt_config(attempt: OwnAttempt, session: SessionOf) -> AttemptConfig:
     """The configuration that the driver is to run."""
     run = await session.get_one(Run, attempt.run_id)
+    await leases.require(session, attempt)
     return AttemptConfig(
         run_id=run.id,
         attempt=attempt.number,
         name=run.name,
         config=run.config,
         fencing_token=attempt.fencing_token,
+        places=await leases.places(session, attempt.id),
     )
 
 
@@ -70,6 +73,7 @@ async def mint_driver_token(
     token = mint("lga", attempt.id)
     attempt.token_hash = token.hash
     attempt.fencing_token += 1
+    await leases.bind(session, attempt)
     await session.commit()
     return DriverToken(token=str(token), api_url=context.settings.api_url)
 
@@ -78,7 +82,7 @@ async def mint_driver_token(
 async def list_attempts(
     service: Service, session: SessionOf, active: bool = True
 ) -> Page[AttemptState]:
-    """Attempts for the workers to look after."""
+    """Attempts for the workers to look after: active ones, and those that may still hold slots."""
     return Page(
         items=[
             AttemptState(
@@ -113,6 +117,7 @@ async def mark_submit_failed(
 ) -> None:
     """The attempt could not become a Ray job: its run has failed."""
     run, attempt = found
+    attempt.ray_status, attempt.ray_seen_at = "missing", now
     if not RunStatus(attempt.status).is_terminal:
         run.traceback = excerpt(body.traceback) if body.traceback else None
         reason = first_line(body.reason) or "It could not be submitted to Ray."

@@ -11,6 +11,7 @@ from backend.attempts import repository
 from backend.attempts.reconciliation import reconcile
 from backend.attempts.schemas import Observation, ObservedJob
 from backend.models import ClusterObservation
+from backend.slots import nodes
 from backend.text import excerpt
 from lagoon.status import RunStatus
 
@@ -32,6 +33,8 @@ async def take(
         del changes["cpus"], changes["gpus"]
     statement = insert(ClusterObservation).values(values)
     await session.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changes))
+    if cluster is not None:
+        await nodes.take(session, cluster.nodes, now)
     for job in sorted(observation.jobs, key=lambda job: job.attempt_id):
         await _take_job(session, job, now, listening_since)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.models import Attempt, Run
+from backend.models import Attempt, Lease, Run
 from backend.runs.repository import locked
 from lagoon.status import RunStatus
 
@@ -32,9 +32,11 @@ async def existing(session: AsyncSession, ids: Sequence[str]) -> set[str]:
 
 
 async def with_runs(session: AsyncSession, *, active: bool) -> Sequence[tuple[Run, Attempt]]:
-    """Attempts with their runs, oldest first; only those of active runs when asked for."""
+    """Attempts with their runs, oldest first; only those to look after when asked for: active
+    ones, and those that ended and hold leases until Ray says that their job is over."""
     statement = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id)
     if active:
-        statement = statement.where(Attempt.status.in_(ACTIVE))
+        held = select(Lease.attempt_id).where(Lease.released_at.is_(None))
+        statement = statement.where(or_(Attempt.status.in_(ACTIVE), Attempt.id.in_(held)))
     ordered = statement.order_by(Attempt.created_at, Attempt.id).limit(1000)
     return [(row.Run, row.Attempt) for row in await session.execute(ordered)]

@@ -19,6 +19,8 @@ class AttemptConfig(BaseModel):
     name: str
     config: dict[str, Any]
     fencing_token: int
+    places: dict[str, str]
+    """The Ray node of each process: generators by number, and the trainer."""
 
 
 class DriverToken(BaseModel):
@@ -52,11 +54,21 @@ class SubmitFailed(_Body):
     traceback: str | None = None
 
 
+class ObservedNode(_Body):
+    """A node that is alive, and what it has in all."""
+
+    id: str = Field(min_length=1, max_length=200)
+    name: str = Field(max_length=200)
+    cpus: float = Field(ge=0, allow_inf_nan=False)
+    gpus: float = Field(ge=0, allow_inf_nan=False)
+
+
 class ClusterResources(_Body):
-    """What the cluster has in all."""
+    """What the cluster has in all, and on which nodes."""
 
     cpus: float = Field(ge=0, allow_inf_nan=False)
     gpus: float = Field(ge=0, allow_inf_nan=False)
+    nodes: list[ObservedNode] = Field(default_factory=list, max_length=10_000)
 
 
 class ObservedJob(_Body):

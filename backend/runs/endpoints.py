@@ -29,6 +29,7 @@ from backend.runs.schemas import (
     RunSummary,
 )
 from backend.runs.stopping import request_stop
+from backend.slots import leases
 from lagoon.status import RunStatus
 
 router = APIRouter(tags=["runs"])
@@ -151,6 +152,7 @@ async def delete_run(run: WritableRun, context: ContextOf, session: SessionOf) -
         raise Problem(
             409, "run-active", f"The run is {run.status}. Nothing was deleted; stop it first."
         )
+    await leases.refuse_while_held(session, [run.id])
     attempts = await repository.attempt_ids(session, [run.id])
     async with files.set_aside(context.settings.home, attempts) as folders:
         await repository.remove(session, run.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +34,12 @@ async def visible(session: AsyncSession, viewer: Principal, id: str) -> Run | No
     """The run, if the viewer may see it."""
     statement = _visible(select(Run).where(Run.id == id), viewer)
     return (await session.scalars(statement)).one_or_none()
+
+
+async def names(session: AsyncSession, viewer: Principal, ids: Iterable[str]) -> dict[str, str]:
+    """The names of those of the runs that the viewer may see, by id."""
+    statement = _visible(select(Run.id, Run.name).where(Run.id.in_(list(ids))), viewer)
+    return {row.id: row.name for row in await session.execute(statement)}
 
 
 async def locked(session: AsyncSession, id: str) -> Run | None:

@@ -37,7 +37,7 @@ def move(
             row.ended_at = now
     if target.is_terminal:
         run.condition, run.condition_since = "", None
-    run.waiting_for_id = None
+    run.waiting_for_id, run.queue_position = None, None
     record(session, run, attempt.number, "status", reason, now, before=before, after=target, by=by)
 
 

@@ -12,7 +12,7 @@ import httpx
 from lagoon.events import LogLogged, Point, RunEnded, StatusLogged, StepLogged
 from lagoon.metrics import LOSS
 from tests.backend.api import Api, make_run, read_run, send
-from workers.platform import ClusterSeen, JobSeen, Platform
+from workers.platform import ClusterSeen, JobSeen, NodeSeen, Platform
 from workers.sink import PlatformSink
 
 
@@ -45,7 +45,7 @@ async def test_the_workers_client_and_the_sink_speak_this_api(
                 assert sink.close()
             platform.report_seen(
                 reachable=True,
-                cluster=ClusterSeen(2, 0),
+                cluster=ClusterSeen((NodeSeen("n1", "machine", 2, 0),)),
                 jobs=[JobSeen(attempt.id, "succeeded", "")],
             )
             return [attempt.id, config["name"]]

@@ -36,6 +36,8 @@ def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Js
         "owner": "admin",
         "status": status,
         "reason": "",
+        "priority": "normal",
+        "queue_position": None,
         "condition": "",
         "condition_since": None,
         "created_at": iso(0),
@@ -95,7 +97,8 @@ def queued() -> Json:
     """A run that waits for the running one."""
     return run(
         "r9q4w1zz", "es-waits", "queued", ES, started_at=None, created_at=iso(30),
-        reason="Waiting for run grpo-calculator (r7k2m9qd), which is running.",
+        reason="Place 1 in the queue. Needs 2 CPUs, 0 free: run grpo-calculator (r7k2m9qd) holds 2 "
+        "until it ends.", queue_position=1,
         waiting_for={"run_id": "r7k2m9qd", "name": "grpo-calculator"}, attempts=[],
     )  # fmt: skip
 
