@@ -38,8 +38,9 @@ async def visible(session: AsyncSession, viewer: Principal, id: str) -> Run | No
 
 async def names(session: AsyncSession, viewer: Principal, ids: Iterable[str]) -> dict[str, str]:
     """The names of those of the runs that the viewer may see, by id."""
-    statement = _visible(select(Run.id, Run.name).where(Run.id.in_(list(ids))), viewer)
-    return {row.id: row.name for row in await session.execute(statement)}
+    statement = _visible(select(Run).where(Run.id.in_(list(ids))), viewer)
+    rows = await session.execute(statement.with_only_columns(Run.id, Run.name))
+    return {row.id: row.name for row in rows}
 
 
 async def locked(session: AsyncSession, id: str) -> Run | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import select, update
+from sqlalchemy import Select, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.errors import Problem
@@ -120,7 +120,7 @@ async def refuse_while_held(session: AsyncSession, run_ids: Sequence[str]) -> No
         )
 
 
-def _held() -> object:
+def _held() -> Select[str]:
     return select(Lease.attempt_id).where(Lease.released_at.is_(None))
 
 

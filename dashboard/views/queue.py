@@ -41,7 +41,7 @@ def _draw(site: Site, queue: records.Queue) -> None:
     with st.container(key="page_head"):
         st.html(f'<h1 class="lg-title">Queue<small>{summary}</small></h1>')
     if refusal := st.session_state.get(REFUSAL):
-        st.html(markup.notice(*refusal, "bad"))
+        st.html(markup.notice(refusal, "The queue is as it was.", "bad"))
     _nodes(queue["nodes"])
     st.html(markup.heading("Holding slots", "Until nothing of the run is left on its nodes"))
     if leases:
@@ -229,4 +229,4 @@ def _change(make: Callable[[], object]) -> None:
     try:
         make()
     except ApiError as error:
-        st.session_state[REFUSAL] = (str(error), "The queue is as it was.")
+        st.session_state[REFUSAL] = str(error)
