@@ -177,6 +177,8 @@ class _Board:
         self._empty = empty
         self._rooms = dict(empty)
         self._held: dict[str, _Holding] = {}
+        self._layouts: dict[tuple[Process, ...], tuple[str, ...] | None] = {}
+        self._unfit: set[tuple[Process, ...]] = set()
         self._first: Waiting | None = None
         self._kept: dict[str, list[Process]] = {}
 
@@ -190,23 +192,37 @@ class _Board:
 
     def decided(self, run: Waiting) -> Decision:
         """What becomes of the next run of the queue."""
-        places = placed(run.processes, self._open_rooms())
+        places = self._places(run.processes)
         if places is not None:
             for process, node in zip(run.processes, places, strict=True):
                 self.take(Lease(run.run_id, run.owner, node, process.cpus, process.gpus))
             return Decision(run.run_id, places, "")
-        layout = placed(run.processes, self._empty)
+        layout = self._layout(run.processes)
         if layout is None:
             return Decision(run.run_id, None, self._never(run))
-        first, fits_now = self._first, placed(run.processes, self._rooms) is not None
-        if first is not None and fits_now:
-            words = f"What is free is kept for {{{first.run_id}}}, which comes before it."
-            return Decision(run.run_id, None, words)
-        if first is None:
+        if self._first is None:
             self._first = run
             for process, node in zip(run.processes, layout, strict=True):
                 self._kept.setdefault(node, []).append(process)
+        elif placed(run.processes, self._rooms) is not None:
+            words = f"What is free is kept for {{{self._first.run_id}}}, which comes before it."
+            return Decision(run.run_id, None, words)
         return Decision(run.run_id, None, self._missing(run))
+
+    def _places(self, processes: tuple[Process, ...]) -> tuple[str, ...] | None:
+        """Where the processes go now. What did not fit before does not later: room only shrinks."""
+        if processes in self._unfit:
+            return None
+        places = placed(processes, self._open_rooms())
+        if places is None:
+            self._unfit.add(processes)
+        return places
+
+    def _layout(self, processes: tuple[Process, ...]) -> tuple[str, ...] | None:
+        """Where the processes would go on an empty cluster; a sweep's runs all ask the same."""
+        if processes not in self._layouts:
+            self._layouts[processes] = placed(processes, self._empty)
+        return self._layouts[processes]
 
     def _open_rooms(self) -> dict[str, Room]:
         """What others may use beside the first run that does not fit."""

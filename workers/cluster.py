@@ -206,7 +206,7 @@ def start_generators(
             num_cpus=resources.cpus_per_generator,
             num_gpus=resources.gpus_per_generator,
             max_concurrency=ACTOR_CONCURRENCY,
-            scheduling_strategy=_strategy(places.get(f"generator {index}"), "SPREAD"),
+            scheduling_strategy=strategy(places.get(f"generator {index}"), "SPREAD"),
         )
         found.append(RemoteGenerator(placed.remote(*arguments, index)))
     return found
@@ -221,12 +221,12 @@ def start_trainer(
     actor_class = ray.remote(TrainerActor).options(
         num_cpus=config.trainer.cpus,
         num_gpus=config.trainer.gpus,
-        scheduling_strategy=_strategy(places.get("trainer"), "DEFAULT"),
+        scheduling_strategy=strategy(places.get("trainer"), "DEFAULT"),
     )
     return RemoteTrainer(actor_class.remote(str(model_folder), config.model_dump(mode="json")))
 
 
-def _strategy(node: str | None, otherwise: str) -> Any:
+def strategy(node: str | None, otherwise: str) -> Any:
     """The leased node; any other where that is gone, and as ``otherwise`` says without a lease."""
     return NodeAffinitySchedulingStrategy(node, soft=True) if node else otherwise
 
