@@ -179,11 +179,13 @@ class _Board:
         self._held: dict[str, _Holding] = {}
         self._layouts: dict[tuple[Process, ...], tuple[str, ...] | None] = {}
         self._unfit: set[tuple[Process, ...]] = set()
+        self._said: dict[tuple[Process, ...], str] = {}
         self._first: Waiting | None = None
         self._kept: dict[str, list[Process]] = {}
 
     def take(self, lease: Lease) -> None:
         """Slots that are held."""
+        self._said.clear()
         self._rooms[lease.node] = self._rooms[lease.node].taken(lease.cpus, lease.gpus)
         holding = self._held.setdefault(lease.run_id, _Holding())
         holding.cpus += lease.cpus
@@ -198,16 +200,24 @@ class _Board:
                 self.take(Lease(run.run_id, run.owner, node, process.cpus, process.gpus))
             return Decision(run.run_id, places, "")
         layout = self._layout(run.processes)
-        if layout is None:
-            return Decision(run.run_id, None, self._never(run))
-        if self._first is None:
+        if layout is not None and self._first is None:
             self._first = run
             for process, node in zip(run.processes, layout, strict=True):
                 self._kept.setdefault(node, []).append(process)
-        elif placed(run.processes, self._rooms) is not None:
-            words = f"What is free is kept for {{{self._first.run_id}}}, which comes before it."
-            return Decision(run.run_id, None, words)
-        return Decision(run.run_id, None, self._missing(run))
+        if run.run_id in self._held:  # its own earlier attempt: a reason for it alone
+            return Decision(run.run_id, None, self._reason(run, layout))
+        if run.processes not in self._said:
+            self._said[run.processes] = self._reason(run, layout)
+        return Decision(run.run_id, None, self._said[run.processes])
+
+    def _reason(self, run: Waiting, layout: tuple[str, ...] | None) -> str:
+        """Why a run waits; the same for all that ask for the same, until more is taken."""
+        if layout is None:
+            return self._never(run)
+        first = self._first
+        if first is not None and first is not run and placed(run.processes, self._rooms):
+            return f"What is free is kept for {{{first.run_id}}}, which comes before it."
+        return self._missing(run)
 
     def _places(self, processes: tuple[Process, ...]) -> tuple[str, ...] | None:
         """Where the processes go now. What did not fit before does not later: room only shrinks."""

@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -86,7 +86,7 @@ class Surroundings:
     checkpoints: Path
     home: Path
     stop: asyncio.Event
-    places: Mapping[str, str] = cluster.NOWHERE
+    places: Mapping[str, str] = field(default_factory=dict)
     """The Ray node of each process, where the platform has leased slots."""
 
 

@@ -20,6 +20,8 @@ from lagoon.queueing import PRIORITIES
 from lagoon.status import RunStatus
 
 REFRESH_SECONDS = 2.0
+CONTROLS_PX = 392
+"""As wide as the buttons of a waiting run; the style sheet leaves as much where there are none."""
 REFUSAL = "_queue_refusal"
 """What the API said against the viewer's last change, until the next one."""
 
@@ -124,7 +126,8 @@ def _line(site: Site, items: Sequence[records.QueueItem]) -> None:
                     if run:
                         site.link("run", f"Open run {run['name']}", run=run["run_id"])
                 if run and item["may_change"]:
-                    _controls(site, items, item, run)
+                    with st.container(key=f"controls_{key}", horizontal=True, width=CONTROLS_PX):
+                        _controls(site, items, item, run)
 
 
 def _place(site: Site, item: records.QueueItem) -> str:
