@@ -20,7 +20,7 @@ from lagoon.queueing import PRIORITIES
 from lagoon.status import RunStatus
 
 REFRESH_SECONDS = 2.0
-CONTROLS_PX = 392
+CONTROLS_PX = 374
 """As wide as the buttons of a waiting run; the style sheet leaves as much where there are none."""
 REFUSAL = "_queue_refusal"
 """What the API said against the viewer's last change, until the next one."""

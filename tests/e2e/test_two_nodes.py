@@ -49,7 +49,7 @@ def test_a_process_goes_to_the_node_that_was_leased_for_it_while_that_is_there()
     try:
         nodes = [each["NodeID"] for each in ray.nodes()]
         assert len(nodes) == 2
-        for leased in [*nodes, *reversed(nodes), "f" * 56]:
+        for leased in [*nodes, *reversed(nodes), "a" * 56]:
             strategy = cluster.strategy(leased, "SPREAD")
             actor = ray.remote(Somewhere).options(scheduling_strategy=strategy).remote()
             found = ray.get(actor.node.remote(), timeout=60)
