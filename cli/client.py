@@ -73,6 +73,10 @@ class Api:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self._send("POST", path, json=body, headers=headers)
 
+    def patch(self, path: str, body: Any) -> Any:
+        """The answer to a PATCH."""
+        return self._send("PATCH", path, json=body)
+
     def delete(self, path: str) -> Any:
         """Delete what is at ``path``; the answer, if there is one."""
         return self._send("DELETE", path)

@@ -11,7 +11,7 @@ import httpx
 import typer
 from pydantic import ValidationError
 
-from cli import catalogue, experiments, keys, models, runs
+from cli import catalogue, experiments, keys, models, queue, runs
 from cli.down import down as stop_all
 from cli.down import status as find_status
 from cli.home import find_home
@@ -29,6 +29,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(runs.app, name="runs")
+app.add_typer(queue.app, name="queue")
 app.add_typer(experiments.app, name="experiments")
 app.add_typer(keys.app, name="keys")
 app.add_typer(models.app, name="models")

@@ -190,6 +190,19 @@ class Api:
         body = {"checkpoint_id": checkpoint_id, "name": name, "config": config}
         return cast(records.RunDetail, self._json("POST", f"/runs/{run_id}/fork", body=body))
 
+    def queue(self) -> records.Queue:
+        """The queue, the leases and the nodes."""
+        return cast(records.Queue, self._json("GET", "/queue"))
+
+    def move_run(self, run_id: str, *, before: str | None = None, after: str | None = None) -> None:
+        """Put a queued run before or after another one of the same owner."""
+        body = {"run_id": run_id, "before": before, "after": after}
+        self._json("POST", "/queue/moves", body=body)
+
+    def set_priority(self, run_id: str, priority: str) -> None:
+        """Change a queued run's priority."""
+        self._json("PATCH", f"/runs/{run_id}/priority", body={"priority": priority})
+
     def metrics(
         self,
         run_id: str,

@@ -101,6 +101,16 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{number(count)} {noun}s"
 
 
+def slots(cpus: float, gpus: float) -> str:
+    """``2 GPUs and 4 CPUs``, without what there is none of."""
+    parts = [
+        f"{number(count)} {kind}" + ("" if count == 1 else "s")
+        for count, kind in ((gpus, "GPU"), (cpus, "CPU"))
+        if count
+    ]
+    return " and ".join(parts) or "nothing"
+
+
 def title_of(name: str) -> str:
     """A setting's name as a label: ``max_length_tokens`` becomes ``Max length tokens``."""
     acronyms = {"kl": "KL", "kv": "KV", "gib": "GiB", "cpus": "CPUs", "gpus": "GPUs"}

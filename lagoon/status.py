@@ -44,7 +44,7 @@ class RunStatus(StrEnum):
 
     @property
     def is_active(self) -> bool:
-        """True while the run holds the machine."""
+        """True while the run is on the cluster, or about to be."""
         return self in (RunStatus.STARTING, RunStatus.RUNNING, RunStatus.STOPPING)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
 from lagoon.checkpoints import UPDATES
 from lagoon.config import RunConfig
-from workers.resuming import Candidates
+from workers.resuming import FROM_THE_START, Candidates
 from workers.sink import FENCED_OUT
 
 
@@ -33,8 +34,11 @@ class Assignment:
     """What a driver is to run."""
 
     config: RunConfig
-    candidates: Candidates
-    fencing_token: int
+    candidates: Candidates = FROM_THE_START
+    fencing_token: int | None = None
+    """Of the credential that the platform gave this driver; None without a platform."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """The Ray node of each process, where the platform has leased slots."""
 
 
 def fetch_assignment(
@@ -72,4 +76,4 @@ def fetch_assignment(
         owns=found["owns_checkpoints"],
     )
     config = RunConfig.model_validate(found["config"])
-    return Assignment(config, candidates, found["fencing_token"])
+    return Assignment(config, candidates, found["fencing_token"], found["places"])

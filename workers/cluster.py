@@ -10,11 +10,13 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lagoon.config import RunConfig
 from lagoon.homes import make_short_folder
@@ -30,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 1800.0
 """How long an actor may take to find its place and load its model."""
+
+NOWHERE: Mapping[str, str] = MappingProxyType({})
+"""No leases: Ray finds the places, as in a run without a platform."""
 
 ACTOR_CONCURRENCY = 64
 """Calls a generator serves at once: one long poll, and submissions beside it."""
@@ -215,35 +220,49 @@ def own_cluster(home: Path) -> dict[str, Any]:
 
 
 def start_generators(
-    config: RunConfig, model_folder: Path, checkpoint: Path | None = None, version: int = 0
+    config: RunConfig,
+    model_folder: Path,
+    places: Mapping[str, str] = NOWHERE,
+    *,
+    checkpoint: Path | None = None,
+    version: int = 0,
 ) -> list[RemoteGenerator]:
     """Ask Ray for the run's generators; they load their engines at the same time.
 
-    They begin with the model folder, or with ``checkpoint`` as ``version``.
+    ``places`` are the nodes that the platform leased slots on, by process. They begin with the
+    model folder, or with ``checkpoint`` as ``version``.
     """
     resources = config.resources
-    actor_class = ray.remote(GeneratorActor).options(
-        num_cpus=resources.cpus_per_generator,
-        num_gpus=resources.gpus_per_generator,
-        max_concurrency=ACTOR_CONCURRENCY,
-        scheduling_strategy="SPREAD",
-    )
+    actor_class = ray.remote(GeneratorActor)
     threads = max(1, int(resources.cpus_per_generator))
     arguments = (str(model_folder), config.model_dump(mode="json"), threads)
-    return [
-        RemoteGenerator(actor_class.remote(*arguments, index, _text(checkpoint), version))
-        for index in range(config.rollout.num_generators)
-    ]
+    found = []
+    for index in range(config.rollout.num_generators):
+        placed = actor_class.options(
+            num_cpus=resources.cpus_per_generator,
+            num_gpus=resources.gpus_per_generator,
+            max_concurrency=ACTOR_CONCURRENCY,
+            scheduling_strategy=strategy(places.get(f"generator {index}"), "SPREAD"),
+        )
+        found.append(RemoteGenerator(placed.remote(*arguments, index, _text(checkpoint), version)))
+    return found
 
 
 def start_trainer(
-    config: RunConfig, model_folder: Path, checkpoint: Path | None = None, version: int = 0
+    config: RunConfig,
+    model_folder: Path,
+    places: Mapping[str, str] = NOWHERE,
+    *,
+    checkpoint: Path | None = None,
+    version: int = 0,
 ) -> RemoteTrainer | None:
     """Ask Ray for the trainer; None for methods without gradients."""
     if config.trainer is None:
         return None
     actor_class = ray.remote(TrainerActor).options(
-        num_cpus=config.trainer.cpus, num_gpus=config.trainer.gpus
+        num_cpus=config.trainer.cpus,
+        num_gpus=config.trainer.gpus,
+        scheduling_strategy=strategy(places.get("trainer"), "DEFAULT"),
     )
     arguments = (str(model_folder), config.model_dump(mode="json"), _text(checkpoint), version)
     return RemoteTrainer(actor_class.remote(*arguments))
@@ -251,6 +270,11 @@ def start_trainer(
 
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
+
+
+def strategy(node: str | None, otherwise: str) -> Any:
+    """The leased node; any other where that is gone, and as ``otherwise`` says without a lease."""
+    return NodeAffinitySchedulingStrategy(node, soft=True) if node else otherwise
 
 
 async def all_started(generators: Sequence[RemoteGenerator], trainer: RemoteTrainer | None) -> None:

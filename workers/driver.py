@@ -20,8 +20,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from lagoon.clashes import Capacity, capacity_clashes
 from lagoon.config import RunConfig
 from lagoon.events import ResumedLogged, RunEnded
 from workers import cluster
-from workers.assignment import FencedOut, fetch_assignment, open_connection
+from workers.assignment import Assignment, FencedOut, fetch_assignment, open_connection
 from workers.checkpoints import Checkpoints
 from workers.environments import num_tasks
 from workers.generators import GeneratorHandle, Generators, RunFailed
@@ -62,6 +62,8 @@ class Surroundings:
     candidates: Candidates = FROM_THE_START
     fencing_token: int | None = None
     """Of the credential that the platform gave this driver; None without a platform."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """The Ray node of each process, where the platform has leased slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +126,10 @@ async def _start(config: RunConfig, surroundings: Surroundings) -> Started:
     except ModelError as error:
         raise RunFailed(f"The model cannot be used: {error}", traceback.format_exc()) from error
     reporter.status("starting", "Starting generators and trainer.")
-    where = (folder, begins.folder, begins.state.version)
-    generators = cluster.start_generators(config, *where)
-    trainer = cluster.start_trainer(config, *where)
+    where = (config, folder, surroundings.places)
+    checkpoint, version = begins.folder, begins.state.version
+    generators = cluster.start_generators(*where, checkpoint=checkpoint, version=version)
+    trainer = cluster.start_trainer(*where, checkpoint=checkpoint, version=version)
     await cluster.all_started(generators, trainer)
     return Started(begins, heldout, generators, trainer)
 
@@ -175,13 +178,7 @@ def _check_capacity(config: RunConfig) -> None:
 
 
 def run_to_end(
-    config: RunConfig,
-    sink: Sink,
-    switch: StopSwitch,
-    checkpoints: Path,
-    home: Path,
-    candidates: Candidates = FROM_THE_START,
-    fencing_token: int | None = None,
+    assignment: Assignment, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
 ) -> RunEnded:
     """Run a config, whatever happens, and return the end marker, which was also logged.
 
@@ -189,17 +186,16 @@ def run_to_end(
     signal as its reason; one that comes long after another request ends it without saving. Who
     asked through the platform is known there, and not here.
     """
+
+    def around(stop: asyncio.Event) -> Surroundings:
+        told = (assignment.candidates, assignment.fencing_token, assignment.places)
+        return Surroundings(sink, checkpoints, home, stop, *told)
+
     handler = SinkHandler(sink)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
-        ended = asyncio.run(
-            _until_end(
-                config,
-                switch,
-                lambda stop: Surroundings(sink, checkpoints, home, stop, candidates, fencing_token),
-            )
-        )
+        ended = asyncio.run(_until_end(assignment.config, switch, around))
     finally:
         logging.getLogger().removeHandler(handler)
     sink.log(ended)
@@ -275,15 +271,7 @@ def run_attempt(
         spool = folder / "spool.jsonl"
         sink = PlatformSink(client, attempt_id, spool, switch.request, on_fenced=switch.fence)
         try:
-            ended = run_to_end(
-                given.config,
-                sink,
-                switch,
-                folder / "checkpoints",
-                home,
-                given.candidates,
-                given.fencing_token,
-            )
+            ended = run_to_end(given, sink, switch, folder / "checkpoints", home)
         finally:
             arrived = sink.close()
     return 1 if ended.outcome == "failed" or not arrived else 0

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from lagoon.status import RayStatus
-from workers.platform import ClusterSeen
+from workers.platform import ClusterSeen, NodeSeen
 
 TIMEOUT_SECONDS = 20.0
 
@@ -116,17 +116,13 @@ class RayJobs:
             _json(answer)
 
     def cluster(self) -> ClusterSeen:
-        """The CPUs and GPUs of all nodes that are alive, together."""
+        """The nodes that are alive, with the CPUs and GPUs that each was declared to have."""
         answer = self._request("GET", "/api/v0/nodes", params={"detail": "1", "limit": "10000"})
         listed = (_json(answer).get("data") or {}).get("result") or {}
         nodes = [node for node in listed.get("result") or [] if node.get("state") == "ALIVE"]
         if not nodes:
             raise RayUnreachable("Ray has no node yet")
-        totals = [node.get("resources_total") or {} for node in nodes]
-        return ClusterSeen(
-            cpus=sum(float(total.get("CPU", 0)) for total in totals),
-            gpus=sum(float(total.get("GPU", 0)) for total in totals),
-        )
+        return ClusterSeen(tuple(_node(node) for node in nodes))
 
     def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
@@ -136,6 +132,13 @@ class RayJobs:
         if answer.status_code in (401, 403):
             raise RayUnreachable("Ray refuses our token")
         return answer
+
+
+def _node(node: dict[str, Any]) -> NodeSeen:
+    total = node.get("resources_total") or {}
+    id = str(node["node_id"])
+    name = str(node.get("node_name") or node.get("node_ip") or id)
+    return NodeSeen(id, name, float(total.get("CPU", 0)), float(total.get("GPU", 0)))
 
 
 def _json(answer: httpx.Response) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx
@@ -49,11 +49,30 @@ class JobSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen:
-    """What the cluster has in all."""
+class NodeSeen:
+    """A Ray node that is alive, and what it has in all."""
 
+    id: str
+    name: str
     cpus: float
     gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """The nodes of the cluster."""
+
+    nodes: tuple[NodeSeen, ...]
+
+    @property
+    def cpus(self) -> float:
+        """CPUs of all nodes together."""
+        return sum(node.cpus for node in self.nodes)
+
+    @property
+    def gpus(self) -> float:
+        """GPUs of all nodes together."""
+        return sum(node.gpus for node in self.nodes)
 
 
 class PlatformFailed(httpx.HTTPStatusError):
@@ -123,7 +142,7 @@ class Platform:
         body = {
             "ray": "ok" if reachable else "unreachable",
             "boot_id": machine_id(),
-            "cluster": {"cpus": cluster.cpus, "gpus": cluster.gpus} if cluster else None,
+            "cluster": _described(cluster) if cluster else None,
             "jobs": [
                 {
                     "attempt_id": job.attempt_id,
@@ -144,3 +163,8 @@ class Platform:
             raise PlatformFailed(message, request=answer.request, response=answer)
         answer.raise_for_status()
         return answer.json() if answer.content else None
+
+
+def _described(cluster: ClusterSeen) -> dict[str, Any]:
+    nodes = [asdict(node) for node in cluster.nodes]
+    return {"cpus": cluster.cpus, "gpus": cluster.gpus, "nodes": nodes}

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from lagoon.config import RunConfig
 from lagoon.events import RunEnded
+from workers.assignment import Assignment
 from workers.driver import LOG_FORMAT, run_to_end
 from workers.resuming import FROM_THE_START, Candidates
 from workers.settings import own_home
 from workers.sink import JsonlSink, Sink
 from workers.stops import StopSwitch
 
-Run = Callable[[RunConfig, Sink, StopSwitch, Path, Path, Candidates], RunEnded]
+Run = Callable[[Assignment, Sink, StopSwitch, Path, Path], RunEnded]
 
 
 def train_standalone(
@@ -38,7 +39,8 @@ def train_standalone(
     try:
         (output / "config.json").write_text(config.model_dump_json(indent=2), encoding="utf-8")
         with _log_on_stderr(), _home_for_children(home):
-            ended = run(config, sink, StopSwitch(), output / "checkpoints", home, candidates)
+            given = Assignment(config, candidates)
+            ended = run(given, sink, StopSwitch(), output / "checkpoints", home)
     finally:
         sink.close()
     sys.stderr.write(": ".join(filter(None, (ended.outcome, ended.reason))) + "\n")

@@ -60,8 +60,8 @@ def stop(task: Any, attempt_id: str) -> None:
 
 @app.task(name="workers.observe")
 def observe() -> None:
-    """Tell the API what Ray says of every attempt that is not over or not gone, and end what is to
-    end."""
+    """Tell the API what Ray says of its nodes and of every attempt that is not gone; end what is
+    to end."""
     settings = Settings()
     with open_platform(settings) as platform, open_ray(settings) as ray:
         observe_attempts(platform, ray)

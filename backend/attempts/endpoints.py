@@ -24,6 +24,7 @@ from backend.ids import attempt_id
 from backend.models import Attempt, Run
 from backend.paging import Page
 from backend.runs.transitions import move, record
+from backend.slots import leases
 from backend.text import excerpt, first_line
 from backend.tokens import mint
 from lagoon.status import RunStatus
@@ -44,6 +45,7 @@ async def read_attempt_config(
             409, "attempt-over", f"Attempt {attempt.id} is {attempt.status}: nothing is to run."
         )
     run = await session.get_one(Run, attempt.run_id)
+    await leases.require(session, attempt)
     home = context.settings.home
     return AttemptConfig(
         run_id=run.id,
@@ -54,6 +56,7 @@ async def read_attempt_config(
         checkpoints=attempt.candidates,
         owns_checkpoints=attempt.owns_candidates,
         earlier_folders=_earlier_folders(attempt, home) if attempt.takes_newest else [],
+        places=await leases.places(session, attempt.id),
     )
 
 
@@ -91,6 +94,7 @@ async def mint_driver_token(
     token = mint("lga", attempt.id)
     attempt.token_hash = token.hash
     attempt.fencing_token += 1
+    await leases.bind(session, attempt)
     await session.commit()
     return DriverToken(
         token=str(token),
@@ -139,6 +143,7 @@ async def mark_submit_failed(
 ) -> None:
     """The attempt could not become a Ray job: its run has failed."""
     run, attempt = found
+    attempt.ray_status, attempt.ray_seen_at = "missing", now
     if not RunStatus(attempt.status).is_terminal:
         run.traceback = excerpt(body.traceback) if body.traceback else None
         reason = first_line(body.reason) or "It could not be submitted to Ray."

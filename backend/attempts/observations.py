@@ -12,6 +12,7 @@ from backend.attempts.reconciliation import believed_ray_status, heard, reconcil
 from backend.attempts.schemas import Observation, ObservedJob
 from backend.models import Attempt, ClusterObservation, Run
 from backend.runs.transitions import record
+from backend.slots import nodes
 from backend.text import excerpt
 from lagoon.status import RayStatus, RunStatus
 from lagoon.stopping import Measure, is_gone, measure
@@ -36,6 +37,8 @@ async def take(
         del changes["cpus"], changes["gpus"]
     statement = insert(ClusterObservation).values(values)
     await session.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changes))
+    if cluster is not None:
+        await nodes.take(session, cluster.nodes, now)
     for job in sorted(observation.jobs, key=lambda job: job.attempt_id):
         await _take_job(session, job, observation.boot_id, now, listening_since)
 

@@ -27,6 +27,8 @@ class AttemptConfig(BaseModel):
     earlier_folders: list[str]
     """Folders of checkpoints of the run's earlier attempts, newest first: where an evolution run's
     log of updates is."""
+    places: dict[str, str]
+    """The Ray node of each process: generators by number, and the trainer."""
 
 
 class DriverToken(BaseModel):
@@ -63,11 +65,21 @@ class SubmitFailed(_Body):
     traceback: str | None = None
 
 
+class ObservedNode(_Body):
+    """A node that is alive, and what it has in all."""
+
+    id: str = Field(min_length=1, max_length=200)
+    name: str = Field(max_length=200)
+    cpus: float = Field(ge=0, allow_inf_nan=False)
+    gpus: float = Field(ge=0, allow_inf_nan=False)
+
+
 class ClusterResources(_Body):
-    """What the cluster has in all."""
+    """What the cluster has in all, and on which nodes."""
 
     cpus: float = Field(ge=0, allow_inf_nan=False)
     gpus: float = Field(ge=0, allow_inf_nan=False)
+    nodes: list[ObservedNode] = Field(default_factory=list, max_length=10_000)
 
 
 class ObservedJob(_Body):

@@ -23,6 +23,7 @@ from backend.paging import Limit, Page, decode_cursor, encode_cursor
 from backend.runs import files, summaries
 from backend.runs import repository as runs_repository
 from backend.runs.schemas import Deleted
+from backend.slots import leases
 
 MAX_RUNS_SHOWN = 200
 
@@ -118,6 +119,7 @@ async def delete_experiment(
             f"The experiment has active runs ({', '.join(active)}). Nothing was deleted; stop them "
             "first.",
         )
+    await leases.refuse_while_held(session, list(statuses))
     attempts = await runs_repository.attempt_ids(session, list(statuses))
     async with files.set_aside(context.settings.home, attempts) as folders:
         for run_id in statuses:

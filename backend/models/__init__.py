@@ -6,6 +6,7 @@ from backend.models.experiment import Experiment
 from backend.models.metric import MetricLatest, MetricSeries, histograms, metric_points
 from backend.models.outbox import ClusterObservation, IdempotencyKey, OutboxMessage
 from backend.models.run import Attempt, Checkpoint, IngestCursor, LogLine, Run, RunEvent
+from backend.models.slots import ClusterNode, Lease
 from backend.models.trajectory import TrajectoryRecord
 
 __all__ = [
@@ -13,10 +14,12 @@ __all__ = [
     "Attempt",
     "Base",
     "Checkpoint",
+    "ClusterNode",
     "ClusterObservation",
     "Experiment",
     "IdempotencyKey",
     "IngestCursor",
+    "Lease",
     "LogLine",
     "MetricLatest",
     "MetricSeries",

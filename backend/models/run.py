@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Double, ForeignKey, Index, UniqueConstraint
+from sqlalchemy import Double, ForeignKey, Identity, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from backend.models.base import Base
@@ -44,7 +44,12 @@ class Run(Base):
     desired: Mapped[str]
     """What people want of the run (``lagoon.truth.Desired``): that it runs, or that it stops."""
     waiting_for_id: Mapped[str | None]
-    """The run that a queued run waits for."""
+    """The first run that the reason of a queued run speaks of."""
+    priority: Mapped[str] = mapped_column(default="normal")
+    queue_number: Mapped[int] = mapped_column(Identity())
+    """The order of its owner's runs of one priority: as they were made, until one is moved."""
+    queue_position: Mapped[int | None] = mapped_column(default=None)
+    """The place of a queued run when the queue was last gone through, from 1."""
     traceback: Mapped[str | None]
     stop_requested_at: Mapped[datetime | None]
     stop_requested_by: Mapped[str | None]

@@ -32,6 +32,7 @@ from backend.runs.schemas import (
     RunSummary,
 )
 from backend.runs.stopping import request_stop
+from backend.slots import leases
 from lagoon.status import RunStatus
 
 router = APIRouter(tags=["runs"])
@@ -188,13 +189,7 @@ async def delete_run(run: WritableRun, context: ContextOf, session: SessionOf) -
         raise Problem(
             409, "run-active", f"The run is {run.status}. Nothing was deleted; stop it first."
         )
-    if await repository.has_processes(session, run.id):
-        raise Problem(
-            409,
-            "processes-left",
-            "Processes of the run are still being ended. Nothing was deleted; try again in some "
-            "seconds.",
-        )
+    await leases.refuse_while_held(session, [run.id])
     attempts = await repository.attempt_ids(session, [run.id])
     async with files.set_aside(context.settings.home, attempts) as folders:
         await repository.remove(session, run.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +34,13 @@ async def visible(session: AsyncSession, viewer: Principal, id: str) -> Run | No
     """The run, if the viewer may see it."""
     statement = _visible(select(Run).where(Run.id == id), viewer)
     return (await session.scalars(statement)).one_or_none()
+
+
+async def names(session: AsyncSession, viewer: Principal, ids: Iterable[str]) -> dict[str, str]:
+    """The names of those of the runs that the viewer may see, by id."""
+    statement = _visible(select(Run).where(Run.id.in_(list(ids))), viewer)
+    rows = await session.execute(statement.with_only_columns(Run.id, Run.name))
+    return {row.id: row.name for row in rows}
 
 
 async def locked(session: AsyncSession, id: str) -> Run | None:
@@ -79,14 +86,6 @@ async def attempt_ids(session: AsyncSession, run_ids: Sequence[str]) -> Sequence
     """The ids of all attempts at the runs."""
     statement = select(Attempt.id).where(Attempt.run_id.in_(run_ids)).order_by(Attempt.id)
     return (await session.scalars(statement)).all()
-
-
-async def has_processes(session: AsyncSession, run_id: str) -> bool:
-    """True while processes of the run were last seen running, whatever has become of it."""
-    statement = select(Attempt.id).where(
-        Attempt.run_id == run_id, Attempt.gone_at.is_(None), Attempt.num_processes > 0
-    )
-    return await session.scalar(statement.limit(1)) is not None
 
 
 async def newest_attempt(session: AsyncSession, run_id: str) -> Attempt:

@@ -1,10 +1,18 @@
-"""Which run is next: until there is a queue, one run is active and the others wait for it."""
+"""Which runs start now: as many as fit on the nodes, in the order of ``lagoon.queueing``.
+
+::
+
+    leases of attempts that are gone ─▶ released ─▶ plan ─┬▶ start: lease + status + message,
+                                                          │         one transaction
+                                                          └▶ wait: position and reason are stored
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Run
@@ -12,56 +20,62 @@ from backend.outbox import enqueue
 from backend.queue import SUBMIT
 from backend.runs import repository
 from backend.runs.transitions import move
+from backend.slots import leases
+from backend.slots.outlook import Queued, outlook
 from lagoon.status import RunStatus
 
-ACTIVE = [status.value for status in RunStatus if status.is_active]
 
-
-async def schedule(session: AsyncSession, now: datetime) -> Run | None:
-    """Start the oldest queued run when none is active; tell the others what they wait for.
+async def schedule(session: AsyncSession, now: datetime) -> Sequence[Run]:
+    """Start the queued runs that are to start; tell the others their place and the reason.
 
     Only one process at a time may call this (``maintenance.py`` sees to it). The caller commits.
-    Returns the run that was started.
+    Returns the runs that were started.
     """
-    active = await session.scalar(
-        select(Run).where(Run.status.in_(ACTIVE)).order_by(Run.created_at, Run.id).limit(1)
-    )
-    started = None
-    if active is None:
-        active = started = await _start_oldest(session, now)
-    if active is not None:
-        await _tell_the_others(session, active)
+    await leases.release(session, now)
+    started = []
+    position = 0
+    for queued in (await outlook(session, now)).queue:
+        if queued.decision.places is None:
+            position += 1
+            await _tell(session, queued, position)
+        elif (run := await _start(session, queued, queued.decision.places, now)) is not None:
+            started.append(run)
+    await session.flush()
     return started
 
 
-async def _start_oldest(session: AsyncSession, now: datetime) -> Run | None:
-    may_start = or_(Run.not_before.is_(None), Run.not_before <= now)
-    oldest = select(Run).where(Run.status == RunStatus.QUEUED.value, may_start)
-    run = await session.scalar(
-        oldest.order_by(Run.created_at, Run.id).limit(1).with_for_update(skip_locked=True)
-    )
+async def _start(
+    session: AsyncSession, queued: Queued, places: Sequence[str], now: datetime
+) -> Run | None:
+    """The run, started; None when somebody is changing it: its turn comes again."""
+    run = await _locked(session, queued)
     if run is None:
         return None
     attempt = await repository.newest_attempt(session, run.id)
     reason = "Waiting for the workers to submit it to Ray."
     move(session, run, attempt, RunStatus.STARTING, reason, now, by="scheduler")
+    leases.take(session, attempt, queued.processes, places, now)
     enqueue(session, SUBMIT, attempt.id, now)
-    await session.flush()
     return run
 
 
-async def _tell_the_others(session: AsyncSession, active: Run) -> None:
-    """Only rows whose reason changes are touched, and never one that is being changed.
+async def _tell(session: AsyncSession, queued: Queued, position: int) -> None:
+    """Only rows whose words change are touched, and never one that is being changed.
 
-    The reason does not name the run: ``summaries.py`` does, for those who may see it.
+    The reason speaks of other runs by reference: ``summaries.py`` names them for those who may see
+    them.
     """
-    reason = f"Waiting for another run, which is {active.status}."
-    is_news = or_(Run.reason != reason, Run.waiting_for_id.is_distinct_from(active.id))
-    # A restart says why it waits by itself.
-    waiting = select(Run).where(
-        Run.status == RunStatus.QUEUED.value, Run.not_before.is_(None), is_news
-    )
-    for run in await session.scalars(waiting.with_for_update(skip_locked=True)):
-        run.reason = reason
-        run.waiting_for_id = active.id
+    awaited = next(iter(queued.decision.waits_for), None)
+    words = position, queued.decision.reason, awaited
+    if queued.told == words:
+        return
+    run = await _locked(session, queued)
+    if run is not None:
+        run.queue_position, run.reason, run.waiting_for_id = words
         run.cursor += 1
+
+
+async def _locked(session: AsyncSession, queued: Queued) -> Run | None:
+    still = select(Run).where(Run.id == queued.waiting.run_id, Run.status == RunStatus.QUEUED.value)
+    fresh = still.with_for_update(skip_locked=True).execution_options(populate_existing=True)
+    return (await session.scalars(fresh)).one_or_none()

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from backend.text import Name
 from lagoon.events import ExactFloat
+from lagoon.queueing import Priority
 from lagoon.stalls import Activity
 from lagoon.status import RunStatus
 from lagoon.truth import Condition, Desired
@@ -63,6 +64,9 @@ class RunSummary(BaseModel):
     owner: str
     status: RunStatus
     reason: str
+    priority: Priority
+    queue_position: int | None
+    """The place of a queued run, from 1; it may be a second old."""
     condition: Condition
     condition_since: datetime | None
     created_at: datetime

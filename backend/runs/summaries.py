@@ -23,6 +23,7 @@ from backend.runs.schemas import (
     RunSummary,
 )
 from lagoon.metrics import FITNESS, HELDOUT_SUCCESS, MISMATCHED_ENGINES, REWARD_MEAN
+from lagoon.queueing import named, references
 
 SHOWN = (HELDOUT_SUCCESS.name, REWARD_MEAN.name, FITNESS.name)
 MEAN_FITNESS = {"stat": "mean"}
@@ -44,14 +45,14 @@ async def summarized(
     A run that waits names the one it waits for only to a viewer who may see that one too.
     """
     ids = [run.id for run in runs]
-    awaited = await _awaited(session, viewer, runs)
+    names = await _awaited(session, viewer, runs)
     figures = await _figures(session, ids)
     owners = await _owners(session, {run.owner_id for run in runs})
     counts = await _num_attempts(session, ids)
     return [
         RunSummary(
             **_columns(run, owners[run.owner_id], counts[run.id], figures[run.id])
-            | _named_reason(run, awaited)
+            | {"reason": _reason(run, names)}
         )
         for run in runs
     ]
@@ -60,13 +61,14 @@ async def summarized(
 async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDetail:
     """The run with everything its page's header needs."""
     [summary] = await summarized(session, viewer, [run])
-    waiting_for = (await _awaited(session, viewer, [run])).get(run.waiting_for_id or "")
+    names = await _awaited(session, viewer, [run])
+    awaited = run.waiting_for_id
     parent = await repository.visible(session, viewer, run.parent_run_id or "")
     return RunDetail(
         **dict(summary),
         config=run.config,
-        waiting_for=RunReference(run_id=waiting_for.id, name=waiting_for.name)
-        if waiting_for
+        waiting_for=RunReference(run_id=awaited, name=names[awaited])
+        if awaited is not None and awaited in names
         else None,
         attempts=[
             AttemptOut.model_validate(attempt, from_attributes=True)
@@ -87,18 +89,22 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
     )
 
 
-async def _awaited(session: AsyncSession, viewer: Principal, runs: Sequence[Run]) -> dict[str, Run]:
-    """The runs that others wait for, by id; only those that the viewer may see."""
-    ids = {run.waiting_for_id for run in runs if run.waiting_for_id is not None}
-    found = [await repository.visible(session, viewer, id) for id in sorted(ids)]
-    return {run.id: run for run in found if run is not None}
+async def _awaited(session: AsyncSession, viewer: Principal, runs: Sequence[Run]) -> dict[str, str]:
+    """The names of the runs that others wait for, by id; only those that the viewer may see."""
+    ids = {id for run in runs if _waits(run) for id in references(run.reason)}
+    return await repository.names(session, viewer, ids) if ids else {}
 
 
-def _named_reason(run: Run, awaited: dict[str, Run]) -> dict[str, str]:
-    named = awaited.get(run.waiting_for_id or "")
-    if named is None:
-        return {}
-    return {"reason": f"Waiting for run {named.name} ({named.id}), which is {named.status}."}
+def _reason(run: Run, names: dict[str, str]) -> str:
+    """The reason, with the place in the queue and the names of the runs it speaks of."""
+    if not _waits(run):
+        return run.reason
+    return f"Place {run.queue_position} in the queue. {named(run.reason, names)}"
+
+
+def _waits(run: Run) -> bool:
+    """Whether the reason is the scheduler's, which speaks of runs by reference."""
+    return run.queue_position is not None
 
 
 def _columns(run: Run, owner: str, num_attempts: int, figures: _Figures) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def move(
         _set(row, target, reason, now)
     if not target.is_active:
         run.condition, run.condition_since = "", None
-    run.waiting_for_id = None
+    run.waiting_for_id, run.queue_position = None, None
     record(session, run, attempt.number, "status", reason, now, before=before, after=target, by=by)
 
 

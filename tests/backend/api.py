@@ -18,8 +18,10 @@ from fastapi import FastAPI
 from backend import maintenance
 from backend.accounts import repository
 from backend.app import create_app
+from backend.attempts.schemas import ObservedNode
 from backend.context import Context
 from backend.settings import Settings
+from backend.slots import nodes
 
 START = datetime(2030, 1, 1, 12, tzinfo=UTC)
 PASSWORD = "correct horse"
@@ -75,6 +77,7 @@ class Api:
             self.settings, queue=self.queue, clock=self.clock, passwords=CHEAP
         )
         self.context: Context = self.app.state.context
+        self.nodes: list[tuple[str, float, float]] = [("n1", 2, 0)]
         self._batch_numbers: dict[str, itertools.count[int]] = {}
 
     def client(
@@ -106,9 +109,28 @@ class Api:
         """A client with the workers' service token."""
         return self.client(self.settings.service_token_path.read_text().strip())
 
+    async def see_nodes(self) -> None:
+        """Have the workers see the nodes of ``nodes`` (id, CPUs, GPUs) now."""
+        seen = [
+            ObservedNode(id=id, name=f"machine-{id}", cpus=cpus, gpus=gpus)
+            for id, cpus, gpus in self.nodes
+        ]
+        async with self.context.database.session() as session:
+            await nodes.take(session, seen, self.clock())
+            await session.commit()
+
     async def turn(self) -> None:
-        """One turn of the periodic work."""
+        """One turn of the periodic work, after a look at the nodes."""
+        await self.see_nodes()
         assert await maintenance.turn(self.context)
+
+    async def gone(self, run_id: str, ray_status: str = "succeeded", attempt: int = 1) -> None:
+        """Ray says that the job of an attempt is over: it holds nothing any more."""
+        job = {"attempt_id": f"{run_id}-a{attempt}", "ray_status": ray_status}
+        answer = await self.workers.post(
+            "/internal/observations", json={"ray": "ok", "jobs": [job]}
+        )
+        assert answer.status_code == 204, answer.text
 
     async def started(self, user: httpx.AsyncClient, **run: Any) -> tuple[str, httpx.AsyncClient]:
         """A run that was sent to the workers, and a client for its driver."""

@@ -21,6 +21,7 @@ async def test_a_served_api_makes_its_admin_and_starts_runs_by_itself(api: Api) 
         token = (await api.client().post("/session", json=body)).json()["token"]
         admin = api.client(token)
         run = await make_run(admin)
+        await api.see_nodes()
         async with asyncio.timeout(30):
             while (await read_run(admin, run["id"]))["status"] != "starting":
                 await asyncio.sleep(0.05)  # the API's own turn is what is waited for

@@ -50,6 +50,7 @@ async def test_any_float64_comes_back_as_it_was(api: Api, values: list[float]) -
     run_id, driver = await api.started(user)
     events = [step(number, reward__mean=encode_float(value)) for number, value in enumerate(values)]
     await send(driver, run_id, api.batch([*events, ended("finished")], number=1))
+    await api.gone(run_id)
     [series] = (await read(user, run_id))["series"]
     back = [decoded(value) for value in series["points"]["value"]]
     assert len(back) == len(values)

@@ -75,6 +75,8 @@ async def reasons(user: httpx.AsyncClient, run_id: str, kind: str) -> list[str]:
 
 async def next_driver(api: Api, run_id: str, number: int) -> tuple[httpx.AsyncClient, Any]:
     """The driver of the attempt that a turn starts, and what it is told."""
+    if number > 1:
+        await api.gone(run_id, attempt=number - 1)
     await api.turn()
     driver = await api.driver(f"{run_id}-a{number}")
     return driver, (await driver.get(f"/attempts/{run_id}-a{number}/config")).json()
@@ -288,6 +290,7 @@ async def test_a_fork_begins_with_its_parents_checkpoint_and_leaves_it_alone(
     run_id, driver = await api.started(ada)
     path = whole(tmp_path / "final", 8)
     await send(api, driver, run_id, RUNNING, saved(path, 8, is_final=True), FINISHED)
+    await api.gone(run_id)
     parent = await read_run(ada, run_id)
     body = {"checkpoint_id": parent["checkpoints"][0]["id"], "name": "further"}
     longer = config(budget={"max_steps": 200})

@@ -218,6 +218,7 @@ async def test_a_deleted_run_takes_its_data_with_it(api: Api, postgres_url: str)
     assert (await ada.delete(f"/runs/{run_id}")).status_code == 409
     body = {"reason": "no such model", "traceback": "Traceback …"}
     await api.workers.post(f"/internal/attempts/{run_id}-a1/submit-failed", json=body)
+    await api.gone(run_id, "missing")
     assert (await ada.delete(f"/runs/{run_id}")).status_code == 200
     assert (await ada.get(f"/runs/{run_id}")).status_code == 404
     async with api.context.database.session() as session:

@@ -1,4 +1,4 @@
-"""One run at a time, stops in every status, and messages that leave only after the commit."""
+"""Runs start when they fit, stop in every status; messages leave only after the commit."""
 
 from __future__ import annotations
 
@@ -24,19 +24,26 @@ async def test_one_run_is_active_and_the_next_says_what_it_waits_for(api: Api) -
     assert (await read_run(ada, first["id"]))["status"] == "starting"
     waiting = await read_run(ada, second["id"])
     assert waiting["status"] == "queued"
-    assert waiting["reason"] == f"Waiting for run première ({first['id']}), which is starting."
+    assert waiting["reason"] == (
+        "Place 1 in the queue. Needs 2 CPUs, 0 free: "
+        f"run première ({first['id']}) holds 2 until it ends."
+    )
+    assert waiting["queue_position"] == 1
     assert waiting["waiting_for"] == {"run_id": first["id"], "name": "première"}
     assert api.queue.sent == [("workers.submit", [f"{first['id']}-a1"])]
 
     driver = await api.driver(f"{first['id']}-a1")
     await send(driver, first["id"], api.batch([phase("running")]))
-    await api.turn()
-    assert (await read_run(ada, second["id"]))["reason"].endswith("which is running.")
     await send(driver, first["id"], api.batch([ended("finished")]))
+    await api.turn()
+    waiting = await read_run(ada, second["id"])
+    assert waiting["status"] == "queued"
+    assert waiting["reason"].endswith("holds 2 until its processes are gone.")
+    await api.gone(first["id"])
     await api.turn()
     started = await read_run(ada, second["id"])
     assert started["status"] == "starting"
-    assert started["waiting_for"] is None
+    assert (started["waiting_for"], started["queue_position"]) == (None, None)
     assert api.queue.sent[1:] == [("workers.submit", [f"{second['id']}-a1"])]
 
 
@@ -47,14 +54,14 @@ async def test_a_run_names_the_one_it_waits_for_only_to_those_who_may_see_it(api
     second = await make_run(bob)
     await api.turn()
     path = f"/experiments/{second['experiment_id']}"
-    reason = "Waiting for another run, which is starting."
+    reason = "Place 1 in the queue. Needs 2 CPUs, 0 free: another run holds 2 until it ends."
     waiting = await read_run(bob, second["id"])
     assert (waiting["reason"], waiting["waiting_for"]) == (reason, None)
     assert [run["reason"] for run in (await bob.get("/runs")).json()["items"]] == [reason]
     assert [run["reason"] for run in (await bob.get(path)).json()["runs"]] == [reason]
 
     admin = await api.user("root", "admin")
-    reason = f"Waiting for run secret plans ({first['id']}), which is starting."
+    reason = reason.replace("another run", f"run secret plans ({first['id']})")
     waiting = await read_run(admin, second["id"])
     assert waiting["reason"] == reason
     assert waiting["waiting_for"] == {"run_id": first["id"], "name": "secret plans"}
@@ -71,10 +78,12 @@ async def test_a_run_that_waits_for_the_next_one_says_so(api: Api) -> None:
     before = await read_run(ada, runs[2]["id"])
     driver = await api.driver(f"{runs[0]['id']}-a1")
     await send(driver, runs[0]["id"], api.batch([ended("finished")]))
+    await api.gone(runs[0]["id"])
     await api.turn()
     after = await read_run(ada, runs[2]["id"])
     assert after["waiting_for"]["run_id"] == runs[1]["id"]
     assert after["cursor"] > before["cursor"]
+    assert (before["queue_position"], after["queue_position"]) == (2, 1)
 
 
 async def test_a_turn_without_news_changes_nothing(api: Api) -> None:
@@ -91,6 +100,7 @@ async def test_two_processes_never_start_two_runs(api: Api, database_url: str) -
     for _ in range(3):
         await make_run(ada)
     other = Api(database_url, api.settings.home)
+    await api.see_nodes()
     try:
         contexts = [api.context, other.context] * 3
         await asyncio.gather(*(maintenance.turn(context) for context in contexts))
@@ -124,6 +134,7 @@ async def test_a_queued_run_is_stopped_at_once(api: Api) -> None:
 async def test_a_run_whose_submission_was_not_sent_is_stopped_at_once(api: Api) -> None:
     ada = await api.user()
     run = await make_run(ada)
+    await api.see_nodes()
     async with api.context.database.session() as session:
         await maintenance.schedule(session, api.clock())
         await session.commit()

@@ -15,7 +15,7 @@ from lagoon.metrics import LOSS
 from tests.backend.api import Api, ended, make_run, read_run, send
 from workers.assignment import fetch_assignment, open_connection
 from workers.driver import run_attempt
-from workers.platform import ClusterSeen, JobSeen, Platform
+from workers.platform import ClusterSeen, JobSeen, NodeSeen, Platform
 from workers.sink import PlatformSink
 
 
@@ -48,7 +48,7 @@ async def test_the_workers_client_and_the_sink_speak_this_api(
                 assert sink.close()
             platform.report_seen(
                 reachable=True,
-                cluster=ClusterSeen(2, 0),
+                cluster=ClusterSeen((NodeSeen("n1", "machine", 2, 0),)),
                 jobs=[JobSeen(attempt.id, "succeeded", "", num_processes=0, num_killed=0)],
             )
             return [attempt.id, config["name"]]

@@ -26,6 +26,28 @@ def resolved(config: Json) -> Json:
     return RunConfig.model_validate(config).model_dump(mode="json")
 
 
+def attempt(status: str) -> Json:
+    """The first attempt of a run."""
+    return {
+        "number": 1,
+        "is_restart": False,
+        "resumed_step": None,
+        "status": status,
+        "submitted_at": iso(2),
+        "started_at": iso(20),
+        "ended_at": None,
+        "reason": "",
+        "trajectories": 0,
+        "activity": None,
+        "idle_seconds": None,
+        "stop_heard_at": None,
+        "stop_saved_at": None,
+        "marker_at": None,
+        "num_processes": None,
+        "gone_at": None,
+    }
+
+
 def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Json:
     """A run's detail; ``changes`` override."""
     full = resolved(config)
@@ -36,6 +58,8 @@ def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Js
         "owner": "admin",
         "status": status,
         "reason": "",
+        "priority": "normal",
+        "queue_position": None,
         "condition": "",
         "condition_since": None,
         "created_at": iso(0),
@@ -54,26 +78,7 @@ def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Js
         "cursor": 1,
         "config": full,
         "waiting_for": None,
-        "attempts": [
-            {
-                "number": 1,
-                "is_restart": False,
-                "resumed_step": None,
-                "status": status,
-                "submitted_at": iso(2),
-                "started_at": iso(20),
-                "ended_at": None,
-                "reason": "",
-                "trajectories": 0,
-                "activity": None,
-                "idle_seconds": None,
-                "stop_heard_at": None,
-                "stop_saved_at": None,
-                "marker_at": None,
-                "num_processes": None,
-                "gone_at": None,
-            }
-        ],
+        "attempts": [attempt(status)],
         "desired": "run",
         "stop_requested_at": None,
         "stop_requested_by": None,
@@ -123,7 +128,8 @@ def queued() -> Json:
     """A run that waits for the running one."""
     return run(
         "r9q4w1zz", "es-waits", "queued", ES, started_at=None, created_at=iso(30),
-        reason="Waiting for run grpo-calculator (r7k2m9qd), which is running.",
+        reason="Place 1 in the queue. Needs 2 CPUs, 0 free: run grpo-calculator (r7k2m9qd) holds 2 "
+        "until it ends.", queue_position=1,
         waiting_for={"run_id": "r7k2m9qd", "name": "grpo-calculator"}, attempts=[],
     )  # fmt: skip
 

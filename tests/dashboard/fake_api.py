@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from lagoon.config import RunConfig
 from lagoon.problems import field_problems
-from tests.dashboard import canned, canned_series
+from tests.dashboard import canned, canned_queue, canned_series
 
 Json = dict[str, Any]
 TOKEN = "lgt_test"
@@ -31,6 +31,7 @@ class FakeApi:
         self.is_down = False
         self.down: dict[str, str] = {}
         self.requests: list[httpx.Request] = []
+        self.queue = canned_queue.queue() if some else canned_queue.empty()
         self.created: dict[str, Json] = {}
         self.series: dict[str, list[Json]] = {}
         """What a run has reported, where it is not the canned data."""
@@ -80,6 +81,9 @@ class FakeApi:
             ("POST", "/experiments", self._create_experiment),
             ("GET", r"/experiments/(\w+)", self._experiment),
             ("PATCH", r"/experiments/(\w+)", self._change_experiment),
+            ("GET", "/queue", lambda r: _ok(self.queue)),
+            ("POST", "/queue/moves", self._move),
+            ("PATCH", r"/runs/(\w+)/priority", self._prioritize),
             ("GET", "/runs", self._list),
             ("POST", "/runs", self._create),
             ("GET", r"/runs/(\w+)", self._run),
@@ -155,7 +159,18 @@ class FakeApi:
             return httpx.Response(304)
         return httpx.Response(200, json=found, headers={"ETag": etag})
 
+    def _move(self, request: httpx.Request) -> httpx.Response:
+        canned_queue.move(self.queue, json.loads(request.content))
+        return _ok(self.queue)
+
+    def _prioritize(self, request: httpx.Request, key: str) -> httpx.Response:
+        canned_queue.item(self.queue, key)["priority"] = json.loads(request.content)["priority"]
+        return _ok(self.runs.get(key, {}))
+
     def _stop(self, request: httpx.Request, key: str) -> httpx.Response:
+        if canned_queue.item(self.queue, key):
+            canned_queue.remove(self.queue, key)
+            return httpx.Response(202, json={})
         run = self.runs[key]
         run.update(status="stopping", stop_requested_by="admin", cursor=run["cursor"] + 1)
         return httpx.Response(202, json=run)

@@ -133,6 +133,13 @@ async def test_the_fake_and_the_real_api_answer_in_the_same_shape(api: RealApi, 
             lambda: real.create_run("a", canned.GRPO, experiment_id=None, idempotency_key="k")
         )
         shown = await asyncio.to_thread(lambda: (real.run(made["id"]), real.runs()[0]))
+        await api.turn()
+        await asyncio.to_thread(
+            lambda: real.create_run("b", canned.GRPO, experiment_id=None, idempotency_key="l")
+        )
+        queue = await asyncio.to_thread(real.queue)
     fake = FakeApi().runs["r7k2m9qd"]
     assert set(shown[0]) <= set(fake)
     assert set(shown[1]) <= set(fake)
+    for part, entries in FakeApi().queue.items():
+        assert set(entries[0]) == set(queue[part][0])  # type: ignore[literal-required]

@@ -49,14 +49,14 @@ def test_a_run_can_be_looked_at_in_every_state(state: str, tab: str) -> None:
     assert "lg-notice bad" not in text(tested) or state == "nan"
 
 
-@pytest.mark.parametrize("page", ["experiments", "launch", "experiment", "run"])
+@pytest.mark.parametrize("page", ["experiments", "launch", "queue", "experiment", "run"])
 def test_an_empty_account_sees_a_sentence_and_no_error(page: str) -> None:
     tested = open_page(FakeApi([]), page)
     assert not tested.exception
     assert "lg-notice bad" not in text(tested)
 
 
-@pytest.mark.parametrize("page", ["experiments", "launch", "experiment", "run"])
+@pytest.mark.parametrize("page", ["experiments", "launch", "queue", "experiment", "run"])
 def test_with_the_api_down_a_sentence_says_so(page: str) -> None:
     fake = FakeApi()
     fake.is_down = True
@@ -128,7 +128,7 @@ def test_the_list_names_every_run_with_its_state_and_reason() -> None:
     shown = text(open_page(FakeApi()))
     for name in ("grpo-calculator", "es-sudoku4", "es-waits", "grpo-broken", "grpo-diverged"):
         assert name in shown
-    assert "Waiting for run grpo-calculator (r7k2m9qd), which is running." in shown
+    assert "Needs 2 CPUs, 0 free: run grpo-calculator (r7k2m9qd) holds 2 until" in shown
     assert "31.2 % → 62.1 %" in shown
 
 

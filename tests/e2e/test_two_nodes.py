@@ -37,6 +37,28 @@ def places_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=cluster.__name__)
 
 
+class Somewhere:
+    """An actor that knows where it is."""
+
+    def node(self) -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+
+def test_a_process_goes_to_the_node_that_was_leased_for_it_while_that_is_there() -> None:
+    cluster.connect()
+    try:
+        nodes = [each["NodeID"] for each in ray.nodes()]
+        assert len(nodes) == 2
+        for leased in [*nodes, *reversed(nodes), "a" * 56]:
+            strategy = cluster.strategy(leased, "SPREAD")
+            actor = ray.remote(Somewhere).options(scheduling_strategy=strategy).remote()
+            found = ray.get(actor.node.remote(), timeout=60)
+            assert found == leased or leased not in nodes
+            ray.kill(actor)
+    finally:
+        ray.shutdown()
+
+
 def ran_on_both_nodes(config: RunConfig, output: Path) -> Ran:
     """A run of two generators that reported two different nodes and held equal weights."""
     ran = Ran(config, output)

@@ -5,28 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from lagoon.config import RunConfig
 from lagoon.events import EndMarker, RunEnded
 from lagoon.homes import short_folder
 from tests.builders import es_config
+from workers.assignment import Assignment
 from workers.cluster import own_cluster
-from workers.driver import StopSwitch
 from workers.reporting import Reporter, SinkHandler
-from workers.resuming import Candidates
 from workers.sink import Sink
 from workers.standalone import Run, train_standalone
+from workers.stops import StopSwitch
 
 
 def ends(outcome: EndMarker, reason: str = "") -> Run:
     """A run that says one line of its log and ends."""
 
     def run(
-        config: RunConfig,
-        sink: Sink,
-        switch: StopSwitch,
-        checkpoints: Path,
-        home: Path,
-        candidates: Candidates,
+        assignment: Assignment, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
     ) -> RunEnded:
         handler = SinkHandler(sink)
         logging.getLogger().addHandler(handler)

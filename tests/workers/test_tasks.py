@@ -22,6 +22,11 @@ ATTEMPT = "r7k2m9qd-a1"
 JOB = "run-r7k2m9qd-a1"
 
 
+def node(id: str, state: str = "ALIVE", **total: float) -> dict[str, Any]:
+    """A node as Ray lists it."""
+    return {"node_id": id, "node_name": f"at {id}", "state": state, "resources_total": total}
+
+
 class FakeRay(httpx.BaseTransport):
     """Ray's Jobs API: jobs by submission id, one node, and faults on request."""
 
@@ -34,7 +39,7 @@ class FakeRay(httpx.BaseTransport):
         self.stopped: list[str] = []
         self.submit_answer: httpx.Response | None = None
         self.is_away = False
-        self.nodes = [{"state": "ALIVE", "resources_total": {"CPU": 2.0, "memory": 1.0}}]
+        self.nodes = [node("n1", CPU=2.0, memory=1.0)]
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         if self.is_away:
@@ -248,19 +253,27 @@ def observed(fake_ray: FakeRay, fake_platform: FakePlatform) -> Any:
 
 def test_an_observation_tells_of_every_submitted_attempt_and_of_the_cluster():
     ray = FakeRay(run_a="RUNNING")
-    ray.nodes.append({"state": "ALIVE", "resources_total": {"CPU": 4.0, "GPU": 1.0}})
-    ray.nodes.append({"state": "DEAD", "resources_total": {"CPU": 64.0}})
+    ray.nodes += [node("n2", CPU=4.0, GPU=1.0), node("n3", "DEAD", CPU=64.0)]
     attempts = [
         attempt(id="a", submission_id="run-a"),
         attempt(id="b", submission_id="run-b"),
         attempt(id="c", submission_id=None),
+        attempt(id="d", submission_id=None, status="stopped"),
     ]
     body = observed(ray, FakePlatform(attempts))
     assert body["ray"] == "ok"
-    assert body["cluster"] == {"cpus": 6.0, "gpus": 1.0}
+    assert body["cluster"] == {
+        "cpus": 6.0,
+        "gpus": 1.0,
+        "nodes": [
+            {"id": "n1", "name": "at n1", "cpus": 2.0, "gpus": 0.0},
+            {"id": "n2", "name": "at n2", "cpus": 4.0, "gpus": 1.0},
+        ],
+    }
     assert [(job["attempt_id"], job["ray_status"]) for job in body["jobs"]] == [
         ("a", "running"),
         ("b", "missing"),
+        ("d", "missing"),  # nobody knows that it was submitted, and it holds slots
     ]
 
 
