@@ -22,6 +22,8 @@ MAX_PARTS = 10_000
 """Points, counts, turns or lines that one event may hold."""
 MAX_BATCH_PARTS = 50_000
 """The same over all events of a batch."""
+DroppedKind = Literal["trajectory_texts", "trajectories", "log_lines", "points", "histograms"]
+"""What a driver drops, in this order, when its spool has no room (``lagoon/dropping.py``)."""
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -181,6 +183,17 @@ class CheckpointLogged(_Event):
     """Paths of older ones that are removed now: no more than ``checkpoint.keep`` stay."""
 
 
+class TelemetryDropped(_Event):
+    """Telemetry that the driver had no room for, and that will never arrive."""
+
+    type: Literal["telemetry_dropped"] = "telemetry_dropped"
+    cause: Literal["quota", "disk"]
+    """Why there was no room: the spool is at its quota, or the disk takes nothing more."""
+    counts: dict[DroppedKind, Annotated[int, Field(ge=1)]]
+    """How many of each kind since the last such event. A trajectory that lost its texts first and
+    was dropped later counts as both."""
+
+
 class RunEnded(_Event):
     """The end marker: the driver's own last word."""
 
@@ -198,6 +211,7 @@ Event = Annotated[
     | HeartbeatLogged
     | LogLogged
     | CheckpointLogged
+    | TelemetryDropped
     | RunEnded,
     Field(discriminator="type"),
 ]

@@ -42,7 +42,7 @@ from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
 from workers.models.folders import ModelError, model_folder
 from workers.reporting import Reporter, SinkHandler
-from workers.settings import own_home
+from workers.settings import SpoolSettings, own_home
 from workers.sink import JsonlSink, PlatformSink, Sink
 
 HEARTBEAT_SECONDS = 5.0
@@ -285,7 +285,8 @@ def run_attempt(attempt_id: str, api_url: str, credential: Path) -> int:
     switch = StopSwitch()
     with open_connection(api_url, token) as client:
         config = _fetch_config(client, attempt_id)
-        sink = PlatformSink(client, attempt_id, folder / "spool.jsonl", switch.request)
+        quota = SpoolSettings().spool_quota_bytes
+        sink = PlatformSink(client, attempt_id, folder / "spool", switch.request, quota_bytes=quota)
         try:
             ended = run_to_end(config, sink, switch, folder / "checkpoints", home)
         finally:

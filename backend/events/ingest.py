@@ -24,6 +24,7 @@ from backend.errors import NoCredentials, NotFound, Problem
 from backend.events import driver, metrics, records
 from backend.events.schemas import Accepted
 from backend.models import Attempt, IngestCursor, Run
+from backend.storage import accounting
 from backend.text import without_nul
 from lagoon.events import (
     CheckpointLogged,
@@ -35,6 +36,7 @@ from lagoon.events import (
     RunEnded,
     StatusLogged,
     StepLogged,
+    TelemetryDropped,
     TrajectoryLogged,
 )
 
@@ -83,10 +85,13 @@ async def _store(
     records.store_trajectories(session, run, attempt, _of_type(events, TrajectoryLogged))
     await records.store_log(session, run, attempt, _of_type(events, LogLogged))
     await records.store_checkpoints(session, run, attempt, _of_type(events, CheckpointLogged))
+    await accounting.note_stored(session, run, events)
     driver.note_progress(run, attempt, steps, _of_type(events, HeartbeatLogged))
     for event in events:
         if isinstance(event, StatusLogged):
             driver.note_phase(session, run, attempt, event, now)
+        elif isinstance(event, TelemetryDropped):
+            await accounting.note_dropped(session, run, attempt, event, now)
         elif isinstance(event, RunEnded):
             driver.conclude(session, run, attempt, event, now)
 

@@ -6,6 +6,7 @@ from backend.models.experiment import Experiment
 from backend.models.metric import MetricLatest, MetricSeries, histograms, metric_points
 from backend.models.outbox import ClusterObservation, IdempotencyKey, OutboxMessage
 from backend.models.run import Attempt, Checkpoint, IngestCursor, LogLine, Run, RunEvent
+from backend.models.storage import RunStorage
 from backend.models.trajectory import TrajectoryRecord
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "OutboxMessage",
     "Run",
     "RunEvent",
+    "RunStorage",
     "SignIn",
     "SignInAllowance",
     "Ticket",

@@ -93,6 +93,16 @@ class CheckpointOut(BaseModel):
     is_final: bool
 
 
+class Gone(BaseModel):
+    """Data of the run, of one kind, that is not there any more, or never arrived."""
+
+    kind: str
+    num_expired: int
+    """The oldest ones, removed by retention."""
+    num_dropped: int
+    """Dropped by the driver, which had no room for them."""
+
+
 class RunDetail(RunSummary):
     """A run with what its page's header needs."""
 
@@ -104,6 +114,7 @@ class RunDetail(RunSummary):
     first_nan: FirstNan | None
     traceback: str | None
     checkpoints: list[CheckpointOut]
+    gone: list[Gone]
 
 
 class Deleted(BaseModel):

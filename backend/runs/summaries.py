@@ -17,10 +17,12 @@ from backend.runs.schemas import (
     AttemptOut,
     CheckpointOut,
     FirstNan,
+    Gone,
     RunDetail,
     RunReference,
     RunSummary,
 )
+from backend.storage import accounting
 from lagoon.metrics import FITNESS, HELDOUT_SUCCESS, REWARD_MEAN
 
 SHOWN = (HELDOUT_SUCCESS.name, REWARD_MEAN.name, FITNESS.name)
@@ -77,6 +79,10 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
         checkpoints=[
             CheckpointOut.model_validate(checkpoint, from_attributes=True)
             for checkpoint in await repository.checkpoints(session, run.id)
+        ],
+        gone=[
+            Gone.model_validate(each, from_attributes=True)
+            for each in await accounting.gone(session, run.id)
         ],
     )
 
