@@ -77,6 +77,14 @@ class FirstNan(TypedDict):
     step: int
 
 
+class Gone(TypedDict):
+    """Data of a run, of one kind, that is not there any more, or never arrived."""
+
+    kind: str
+    num_expired: int
+    num_dropped: int
+
+
 class RunDetail(RunSummary):
     """A run with everything its page's header needs."""
 
@@ -88,6 +96,7 @@ class RunDetail(RunSummary):
     first_nan: FirstNan | None
     traceback: str | None
     checkpoints: list[Checkpoint]
+    gone: list[Gone]
 
 
 class Experiment(TypedDict, total=False):
@@ -249,6 +258,44 @@ class Preset(TypedDict):
     description: str
     yaml: str
     config: Config
+
+
+class Sizes(TypedDict):
+    """Bytes by what they hold."""
+
+    checkpoint_bytes: int
+    trajectory_bytes: int
+    log_bytes: int
+    metric_bytes: int
+    spool_bytes: int
+    total_bytes: int
+
+
+class RunSizes(Sizes):
+    """What one run takes."""
+
+    run_id: str
+    name: str
+    owner: str
+    status: str
+
+
+class HomeSizes(TypedDict):
+    """The machine that the API runs on."""
+
+    database_bytes: int
+    disk_free_bytes: int
+    disk_total_bytes: int
+    checkpoint_quota_bytes: int | None
+
+
+class Storage(TypedDict):
+    """What the viewer's runs take; the home as a whole is for admins."""
+
+    num_runs: int
+    total: Sizes
+    runs: list[RunSizes]
+    home: HomeSizes | None
 
 
 class Check(TypedDict):

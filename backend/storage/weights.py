@@ -30,6 +30,7 @@ from backend.runs.files import ATTEMPTS, num_bytes
 from backend.runs.transitions import record
 from backend.storage.accounting import note_expired
 from backend.storage.lease import take_lease
+from lagoon.sizes import in_words
 from lagoon.status import RunStatus
 
 ENDED = [status.value for status in RunStatus if status.is_terminal]
@@ -119,8 +120,8 @@ async def _remove(context: Context, checkpoint: Checkpoint, size: int, quota: in
         await session.delete(held)
         await note_expired(session, run.id, "checkpoints", 1)
         reason = (
-            f"Retention removed the weights of step {held.step} ({size:,} bytes): the home "
-            f"folder's weights may take {quota:,} bytes."
+            f"Retention removed the weights of step {held.step} ({in_words(size)}): the home "
+            f"folder's weights may take {in_words(quota)}."
         )
         record(session, run, held.attempt, "expired", reason, context.clock(), by="retention")
         await session.commit()

@@ -8,6 +8,7 @@ import streamlit as st
 from dashboard import markup, records, trouble
 from dashboard.client import ApiError, ApiUnreachable, Unavailable
 from dashboard.session import Site, remembered
+from dashboard.views import gone
 from dashboard.views.area import RunArea
 from dashboard.words import clock_time, elapsed, number, percent, plural, short_time, utc_time
 from dashboard.words import to_float as value_of
@@ -41,7 +42,9 @@ def _refreshed(area: RunArea) -> records.RunDetail:
 
 
 def alarms(detail: records.RunDetail) -> None:
-    """The first NaN, named; the traceback of a failure, folded."""
+    """What was dropped; the first NaN, named; the traceback of a failure, folded."""
+    if lost := gone.dropped(detail):
+        st.html(lost)
     if detail["first_nan"]:
         nan = detail["first_nan"]
         st.html(

@@ -216,6 +216,39 @@ def test_experiments_are_listed_made_and_shown(tmp_path, capsys):
     assert api.requests[-1].url.params["experiment_id"] == "e1"
 
 
+def test_storage_is_shown_by_run_and_as_a_whole(tmp_path, capsys):
+    sizes = {
+        "checkpoint_bytes": 2_400_000_000,
+        "trajectory_bytes": 61_000,
+        "log_bytes": 0,
+        "metric_bytes": 1,
+        "spool_bytes": 12,
+        "total_bytes": 2_400_061_013,
+    }
+    found = {
+        "num_runs": 1,
+        "total": sizes,
+        "runs": [{"run_id": "r1", "name": "first", "owner": "ada", "status": "failed", **sizes}],
+        "home": {
+            "database_bytes": 412_000_000,
+            "disk_free_bytes": 81_000_000_000,
+            "disk_total_bytes": 250_000_000_000,
+            "checkpoint_quota_bytes": None,
+        },
+    }
+    api = FakeApi({"GET /storage": found})
+    assert lagoon(api, tmp_path, "storage") == 0
+    said = capsys.readouterr().out
+    for words in ("first", "2.4 GB", "61 kB", "1 byte", "without a quota", "81 GB of 250 GB free"):
+        assert words in said
+    assert lagoon(api, tmp_path, "storage", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert api.requests[0].url.params["limit"] == "50"
+    of_member = FakeApi({"GET /storage": {**found, "home": None}})
+    assert lagoon(of_member, tmp_path, "storage") == 0
+    assert "database" not in capsys.readouterr().out
+
+
 def test_an_api_that_is_away_is_said_in_words(tmp_path, capsys):
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
