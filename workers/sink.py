@@ -24,6 +24,7 @@ from typing import Protocol
 import httpx
 
 from lagoon.events import MAX_BATCH_PARTS, Event, EventBatch, LogLogged, num_parts
+from workers.segments import Segment
 from workers.settings import DEFAULT_QUOTA_BYTES
 from workers.spool import Spool
 
@@ -57,17 +58,29 @@ class JsonlSink:
     def __init__(self, path: Path) -> None:
         """Raises ``FileExistsError`` for a file that is there: it holds another run's events."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("x", encoding="utf-8")
+        path.touch(exist_ok=False)
+        self._path, self._file = path, Segment(1, path)
+        self._lock = threading.RLock()
+        self._num_lost = 0
 
     def log(self, event: Event) -> None:
-        """Append the event."""
-        self._file.write(event.model_dump_json() + "\n")
-        self._file.flush()
+        """Append the event. While the disk takes nothing events are lost, and training goes on."""
+        with self._lock:
+            try:
+                self._file.append(event.model_dump_json().encode())
+            except OSError as error:
+                self._num_lost += 1
+                if self._num_lost == 1:  # the message itself is an event
+                    logger.error(
+                        "%s cannot be written (%s): events are lost while that lasts; training "
+                        "goes on",
+                        self._path,
+                        error,
+                    )
 
     def close(self) -> bool:
-        """Close the file."""
-        self._file.close()
-        return True
+        """True when no event was lost."""
+        return not self._num_lost
 
 
 class PlatformSink:
@@ -120,10 +133,14 @@ class PlatformSink:
         while open_ended:
             events, open_ended = self._next_events()
             events = self._spool.admitted(events)
-            events += self._spool.notices(time.time(), is_last=not open_ended)
-            for body in self._batches(events):
-                self._spool.append(body.encode())
+            self._append(events + self._spool.notices(time.time()))
+        while notices := self._spool.notices(time.time(), is_last=True):
+            self._append(notices)
         self._all_written = True
+
+    def _append(self, events: list[Event]) -> None:
+        for body in self._batches(events):
+            self._spool.append(body.encode())
 
     def _batches(self, events: list[Event]) -> Iterator[str]:
         """The events as numbered batches of bounded size."""

@@ -136,6 +136,7 @@ class Spool:
             self._append_to(self._open_segment("quota"), body)
         except OSError as error:
             self._tell_disk(error)
+            self._discard_delivered(0)  # so that there may be room for the next one
             self._append_to(self._open_segment("disk"), body)
         else:
             self._tell_disk(None)

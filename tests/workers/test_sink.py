@@ -122,6 +122,23 @@ def test_without_a_platform_events_are_lines_of_a_file(tmp_path: Path) -> None:
     assert [json.loads(text)["type"] for text in lines] == ["log", "log"]
 
 
+def test_without_a_platform_a_full_disk_costs_events_and_never_raises(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "events.jsonl"
+    sink = JsonlSink(path)
+    path.unlink()
+    path.symlink_to("/dev/full")
+    sink.log(line(1))
+    sink.log(line(2))
+    path.unlink()
+    sink.log(line(3))
+    assert not sink.close()
+    assert [json.loads(text)["lines"] for text in path.read_text().splitlines()] == [["line 3"]]
+    (said,) = caplog.messages
+    assert "training goes on" in said
+
+
 def test_a_refused_batch_becomes_a_line_that_says_so_and_the_rest_goes_on(tmp_path: Path) -> None:
     asked = threading.Event()
     api = Api(lambda count: httpx.Response(422, text="no") if count == 1 else accepted())
