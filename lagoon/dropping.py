@@ -114,7 +114,7 @@ def _textless(event: TrajectoryLogged, dropped: Dropped) -> TrajectoryLogged:
 
 
 def _without_trajectories(events: list[Event], dropped: Dropped) -> list[Event]:
-    kept = [event for event in events if not isinstance(event, TrajectoryLogged)]
+    kept: list[Event] = [e for e in events if not isinstance(e, TrajectoryLogged)]
     dropped["trajectories"] += len(events) - len(kept)
     return kept
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -91,10 +91,10 @@ async def gone(session: AsyncSession, run_id: str) -> Sequence[RunStorage]:
     return (await session.scalars(statement.where(is_gone).order_by(RunStorage.kind))).all()
 
 
-def listed(counts: Mapping[DroppedKind, int] | Mapping[Kind, int]) -> str:
-    """Counts in words: ``3 trajectories and 1,200 metric points``."""
+def listed(counts: Mapping[Any, int]) -> str:
+    """Counts by kind in words: ``3 trajectories and 1,200 metric points``."""
     parts = [
-        WORDS[kind][0 if counts[kind] == 1 else 1].format(f"{counts[kind]:,}")  # type: ignore[index]
+        WORDS[kind][0 if counts[kind] == 1 else 1].format(f"{counts[kind]:,}")
         for kind in KINDS
         if kind in counts
     ]

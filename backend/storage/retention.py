@@ -92,7 +92,7 @@ async def _due(session: AsyncSession, settings: Settings, now: datetime) -> list
     return tasks
 
 
-def _held(kind: Rows) -> Select[tuple[str, int]]:
+def _held(kind: Rows) -> Select[str, int]:
     statement = select(RunStorage.run_id, RunStorage.num_held).join(
         Run, Run.id == RunStorage.run_id
     )

@@ -1,6 +1,7 @@
 """Storage: what runs take, the largest first; for an admin the home as a whole."""
 
 from html import escape
+from typing import Literal
 
 import streamlit as st
 
@@ -9,7 +10,8 @@ from dashboard.session import Site
 from dashboard.words import plural
 from lagoon.sizes import in_words
 
-KINDS = (
+Kind = Literal["checkpoint_bytes", "trajectory_bytes", "log_bytes", "metric_bytes", "spool_bytes"]
+KINDS: tuple[tuple[Kind, str, str], ...] = (
     ("checkpoint_bytes", "Checkpoints", "weights in the home folder"),
     ("trajectory_bytes", "Trajectories", "readable summaries"),
     ("log_bytes", "Logs", "lines of drivers"),

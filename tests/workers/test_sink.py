@@ -92,6 +92,8 @@ def test_what_could_not_be_sent_stays_in_the_spool(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     sink = PlatformSink(client, "r1-a1", spool, lambda: None, period_seconds=0, drain_seconds=0)
     sink.log(line(7))
+    while not any(file.stat().st_size for file in spool.glob("*.jsonl")):
+        threading.Event().wait(0.01)
     assert not sink.close()
     [segment] = spool.glob("*.jsonl")
     assert json.loads(segment.read_text().splitlines()[0])["events"][0]["lines"] == ["line 7"]
