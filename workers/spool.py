@@ -69,8 +69,10 @@ class Spool:
         return _num_bytes(self._of("quota"))
 
     def admitted(self, events: Sequence[Event]) -> list[Event]:
-        """Those of new events that there is room for, with a notice of what was dropped lately."""
+        """New events that there is room for: all, unless what is never dropped fills it."""
         kept = list(events)
+        for cause in sorted(self._full):  # there may be room by now
+            self._fit(cause, 0)
         for cause in sorted(self._full):
             kept, dropped = fully_reduced(kept)
             self._dropped[cause] += dropped

@@ -67,6 +67,8 @@ async def note_dropped(
 
 async def note_expired(session: AsyncSession, run_id: str, kind: Kind, count: int) -> None:
     """``count`` of the oldest were removed by retention."""
+    if not count:
+        return
     statement = select(RunStorage).where(RunStorage.run_id == run_id, RunStorage.kind == kind)
     held = (await session.scalars(statement.with_for_update())).one_or_none()
     if held is None or not held.num_held:

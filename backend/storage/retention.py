@@ -100,29 +100,43 @@ def _held(kind: Rows) -> Select[str, int]:
 
 
 async def _remove(context: Context, task: _Task) -> bool:
-    """Remove a run's rows, batch by batch; False when another process is at it."""
+    """Remove a run's rows, batch by batch, and tell; False when another process is at it."""
     done = 0
     while done < task.count:
-        async with context.database.session() as session:
-            if not await take_lease(session):
-                return False
-            size = min(BATCH_ROWS, task.count - done)
-            result = await session.execute(DELETE[task.kind], {"run": task.run_id, "rows": size})
-            assert isinstance(result, CursorResult)
-            done += result.rowcount
-            await note_expired(session, task.run_id, task.kind, result.rowcount)
-            if result.rowcount < size:
-                await note_empty(session, task.run_id, task.kind)
-            if result.rowcount < size or done == task.count:
-                await _tell(session, task, done, context.clock())
-            await session.commit()
-            if result.rowcount < size:
-                break
+        size = min(BATCH_ROWS, task.count - done)
+        removed = await _remove_batch(context, task, size)
+        if removed is None:
+            return False
+        done += removed
+        if removed < size:
+            break
+    if done:
+        await _tell(context, task, done)
     return True
 
 
-async def _tell(session: AsyncSession, task: _Task, count: int, now: datetime) -> None:
-    run = await repository.locked(session, task.run_id)
-    if run is not None and count:
-        reason = f"Retention removed {listed({task.kind: count})}, the oldest: {task.why}."
-        record(session, run, None, "expired", reason, now, by="retention")
+async def _remove_batch(context: Context, task: _Task, size: int) -> int | None:
+    """The rows removed: fewer than ``size`` when no more are left; None without the lease."""
+    async with context.database.session() as session:
+        if not await take_lease(session):
+            return None
+        result = await session.execute(DELETE[task.kind], {"run": task.run_id, "rows": size})
+        assert isinstance(result, CursorResult)
+        removed = result.rowcount
+        await note_expired(session, task.run_id, task.kind, removed)
+        if removed < size:
+            await note_empty(session, task.run_id, task.kind)
+        await session.commit()
+    return removed
+
+
+async def _tell(context: Context, task: _Task, count: int) -> None:
+    """An entry in the run's history, in a transaction of its own: who stores events locks the run
+    before its counters, so nobody who holds these may ask for that."""
+    async with context.database.session() as session:
+        run = await repository.locked(session, task.run_id)
+        if run is not None:
+            reason = f"Retention removed {listed({task.kind: count})}, the oldest: {task.why}."
+            now = context.clock()
+            record(session, run, None, "expired", reason, now, by="retention")
+            await session.commit()

@@ -6,7 +6,7 @@ from dashboard.words import number
 NOUNS = {
     "log_lines": ("line", "lines"),
     "trajectories": ("trajectory", "trajectories"),
-    "trajectory_texts": ("text of a trajectory", "texts of trajectories"),
+    "trajectory_texts": ("trajectory text", "trajectory texts"),
     "points": ("metric point", "metric points"),
     "histograms": ("histogram", "histograms"),
     "checkpoints": ("checkpoint", "checkpoints"),

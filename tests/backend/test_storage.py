@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -230,6 +231,46 @@ async def test_what_ended_long_ago_loses_its_log_and_trajectories_but_not_its_me
             "Retention removed 1 trajectory, the oldest: they are kept for 3 days after a run's "
             "end.",
         ]
+
+
+async def test_a_driver_reports_on_while_rows_of_its_run_are_removed(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "BATCH_ROWS", 10)
+    async with keeping(database_url, tmp_path, max_log_lines_per_run=100) as api:
+        ada = await api.user()
+        run_id, driver = await api.started(ada)
+        await send(driver, run_id, api.batch([lines(400)]))
+
+        async def report() -> None:
+            for n in range(401, 431):
+                await send(driver, run_id, api.batch([log(str(n))]))
+
+        await asyncio.gather(retention.turn(api.context), report())
+        kept = await log_of(ada, run_id)
+        [gone] = (await read_run(ada, run_id))["gone"]
+        assert gone["num_expired"] >= 300
+        assert kept == [str(n) for n in range(gone["num_expired"] + 1, 431)]
+        assert (await held(api))[run_id, "log_lines"][0] == len(kept)
+
+
+async def test_a_run_that_is_deleted_meanwhile_is_passed_over(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with keeping(database_url, tmp_path, log_retention_days=1) as api:
+        ada = await api.user()
+        run_id = await reported(api, ada, lines(2))
+        api.clock.advance(2 * DAY)
+        due = retention._due
+
+        async def due_then_deleted(*arguments: Any) -> Any:
+            tasks = await due(*arguments)
+            assert (await ada.delete(f"/runs/{run_id}")).status_code == 200
+            return tasks
+
+        monkeypatch.setattr(retention, "_due", due_then_deleted)
+        await retention.turn(api.context)
+        assert await held(api) == {}
 
 
 async def test_lines_that_come_after_a_removal_are_numbered_on(

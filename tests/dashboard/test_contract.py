@@ -133,6 +133,11 @@ async def test_the_fake_and_the_real_api_answer_in_the_same_shape(api: RealApi, 
             lambda: real.create_run("a", canned.GRPO, experiment_id=None, idempotency_key="k")
         )
         shown = await asyncio.to_thread(lambda: (real.run(made["id"]), real.runs()[0]))
+        stored = await asyncio.to_thread(real.storage)
     fake = FakeApi().runs["r7k2m9qd"]
     assert set(shown[0]) <= set(fake)
     assert set(shown[1]) <= set(fake)
+    canned_storage = canned.storage([fake])
+    assert set(stored) == set(canned_storage)
+    assert set(stored["total"]) == set(canned_storage["total"])
+    assert set(stored["runs"][0]) == set(canned_storage["runs"][0])

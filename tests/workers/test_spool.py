@@ -150,6 +150,21 @@ def test_in_memory_the_same_policy_holds_and_the_notice_names_the_disk(tmp_path:
     assert len(events) == 400 + 400 - notice.counts["log_lines"]
 
 
+def test_what_is_never_dropped_may_exceed_the_quota_and_all_else_has_no_room_until_it_went(
+    tmp_path: Path,
+) -> None:
+    spool = Spool(tmp_path, quota_bytes=QUOTA)
+    for number in range(400):
+        write(spool, [status(number), log()])
+    assert on_disk(tmp_path) > QUOTA
+    assert len(list(tmp_path.iterdir())) < 100  # and not a file for each batch
+    events = [event for batch in rest(spool) for event in batch.events]
+    assert [e for e in events if isinstance(e, StatusLogged)] == [status(n) for n in range(400)]
+    write(spool, [log("there is room")])
+    assert take(spool).events == (log("there is room"),)
+    assert on_disk(tmp_path) <= QUOTA
+
+
 def test_a_segment_that_cannot_be_read_costs_its_events_and_no_number(tmp_path: Path) -> None:
     spool = Spool(tmp_path, quota_bytes=QUOTA)
     write(spool, [status(1)])
