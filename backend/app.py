@@ -28,11 +28,12 @@ from backend.queue import CeleryQueue, TaskQueue
 from backend.runs import endpoints as runs
 from backend.settings import Settings, described
 from backend.slots import endpoints as slots
+from backend.storage import endpoints as storage
 from lagoon import __version__
 from lagoon.service_settings import wrong_settings
 
 PREFIX = "/api/v1"
-DOMAINS = (accounts, catalogue, experiments, runs, metrics, attempts, events, slots)
+DOMAINS = (accounts, catalogue, experiments, runs, metrics, attempts, events, slots, storage)
 
 logger = logging.getLogger(__name__)
 

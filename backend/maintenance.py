@@ -6,6 +6,8 @@
         try to take the lease (an advisory lock of one transaction) ── taken? skip this turn
             reconcile, conclude, schedule, remind, sweep ──▶ commit ──▶ send what is due ──▶ commit
 
+    every minute: retention (``storage/retention.py``), under a lease of its own
+
 Each turn takes its lease anew, so that a process that dies leaves nothing behind.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
@@ -28,6 +30,7 @@ from backend.outbox import remind, send_due
 from backend.runs import files
 from backend.runs.scheduling import schedule
 from backend.runs.stopping import conclude_unsubmitted
+from backend.storage import retention
 
 INTERVAL_SECONDS = 0.5
 FAILURE_PAUSE_SECONDS = 5.0
@@ -63,18 +66,14 @@ async def finish_deletions(context: Context) -> None:
     await files.removed(folder for folder in folders if folder.name not in kept)
 
 
-async def _forever(context: Context) -> None:
-    """Take turns until cancelled. What is done once is done as soon as there is a database: the
-    first account is made, and deletions are finished."""
-    has_begun = False
+async def _forever(
+    context: Context, work: Callable[[Context], Awaitable[object]], interval_seconds: float
+) -> None:
+    """Take turns of ``work`` until cancelled."""
     while True:
         try:
-            if not has_begun:
-                await ensure_admin(context)
-                await finish_deletions(context)
-                has_begun = True
-            await turn(context)
-            pause = INTERVAL_SECONDS
+            await work(context)
+            pause = interval_seconds
         except OperationalError as error:
             logger.warning("the database does not answer: %s", type(error.orig).__name__)
             pause = FAILURE_PAUSE_SECONDS
@@ -84,13 +83,36 @@ async def _forever(context: Context) -> None:
         await asyncio.sleep(pause)
 
 
+def _first_turn_then_others() -> Callable[[Context], Awaitable[object]]:
+    """Turns, of which the first one that has a database does what is done once: the first account
+    is made, and deletions are finished."""
+    has_begun = False
+
+    async def work(context: Context) -> None:
+        nonlocal has_begun
+        if not has_begun:
+            await ensure_admin(context)
+            await finish_deletions(context)
+            has_begun = True
+        await turn(context)
+
+    return work
+
+
 @contextlib.asynccontextmanager
 async def running(context: Context) -> AsyncIterator[None]:
     """Do the periodic work for as long as the context lasts."""
-    task = asyncio.create_task(_forever(context), name="maintenance")
+    works = (
+        (_first_turn_then_others(), INTERVAL_SECONDS),
+        (retention.turn, retention.INTERVAL_SECONDS),
+    )
+    tasks = [
+        asyncio.create_task(_forever(context, work, seconds), name="maintenance")
+        for work, seconds in works
+    ]
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

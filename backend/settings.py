@@ -67,6 +67,17 @@ class Settings(BaseSettings):
     """Password of the first account; random, and written to a file, when empty or blank."""
     presets_dir: Path = Path("presets")
     """Folder of the run configurations offered on the launch page."""
+    log_retention_days: int | None = Field(None, ge=1, le=36_500)
+    """Days after a run's end for which its log is kept. Default: for ever."""
+    trajectory_retention_days: int | None = Field(None, ge=1, le=36_500)
+    """Days after a run's end for which its trajectories are kept. Default: for ever."""
+    max_log_lines_per_run: int = Field(200_000, ge=100)
+    """The newest lines of a run's log that are kept; a tenth more may gather between two turns."""
+    max_trajectories_per_run: int = Field(20_000, ge=10)
+    """The newest trajectories of a run that are kept, likewise."""
+    checkpoint_quota_bytes: int | None = Field(None, ge=0)
+    """Bytes of weights in the home folder past which the oldest ones of ended runs are removed,
+    but for the newest and the final ones of each run. Default: no quota."""
     database_pool_size: int = Field(10, ge=1, le=1000)
     """Connections to Postgres that one API process keeps."""
 

@@ -58,7 +58,7 @@ def _surviving(home: Home, run: dict[str, Any]) -> Points:
             for points in found.values():
                 for step in [step for step in points if step > begins]:
                     del points[step]
-        spool = home.root / "attempts" / f"{run['id']}-a{attempt['number']}" / "spool.jsonl"
+        spool = home.root / "attempts" / f"{run['id']}-a{attempt['number']}" / "spool"
         for event in _events(spool):
             if event["type"] != "step":
                 continue
@@ -71,13 +71,13 @@ def _surviving(home: Home, run: dict[str, Any]) -> Points:
 
 
 def _events(spool: Path) -> Iterator[dict[str, Any]]:
-    if not spool.exists():
-        return
-    for line in spool.read_text(encoding="utf-8").splitlines():
-        try:
-            yield from json.loads(line)["events"]
-        except ValueError:
-            return  # the line that a kill cut short
+    """The events in a spool's segments, in order; its quota is far above what these runs write."""
+    for segment in sorted(spool.glob("*.jsonl")):
+        for line in segment.read_text(encoding="utf-8").splitlines():
+            try:
+                yield from json.loads(line)["events"]
+            except ValueError:
+                return  # the line that a kill cut short
 
 
 def _shown(api: Api, run_id: str, names: set[str]) -> Points:

@@ -7,7 +7,8 @@
     attempts/ ──linked──┘
 
 Runs may go on meanwhile. A file that the copied database names was there before the copy or came
-while it was made, so it is linked before or after; a link keeps it when its run removes it.
+while it was made, so it is linked before or after; a link keeps it when its run removes it. Weights
+that came and went within the copy are not in it: a restore forgets them, and says so.
 
 Not in it: models, which are built again, and credentials, which a new home makes for itself.
 """
@@ -65,7 +66,8 @@ def backup(home: Home, file: Path) -> dict[str, Any]:
 
 
 def restore(home: Home, file: Path) -> dict[str, Any]:
-    """Fill an empty home folder from a backup; returns its manifest.
+    """Fill an empty home folder from a backup; returns its manifest, with the checkpoints that the
+    database named and that are not in the backup.
 
     Raises ``Refusal`` when the file is no backup that this Lagoon can read, or the home folder
     holds data; nothing is changed then.
@@ -90,7 +92,8 @@ def restore(home: Home, file: Path) -> dict[str, Any]:
                 load(home, unpacked / DATABASE)
                 bring_up_to_date(home, lambda line: None)
                 _move_paths(home, Path(manifest["home"]))
-            (unpacked / ATTEMPTS).rename(home.root / ATTEMPTS)
+                (unpacked / ATTEMPTS).rename(home.root / ATTEMPTS)
+                manifest["missing_checkpoints"] = _forget_missing(home)
     return manifest
 
 
@@ -172,7 +175,8 @@ def _cleared_on_failure(home: Home) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        shutil.rmtree(home.root / "postgres", ignore_errors=True)
+        for name in ("postgres", ATTEMPTS):
+            shutil.rmtree(home.root / name, ignore_errors=True)
         raise
 
 
@@ -185,3 +189,17 @@ def _move_paths(home: Home, before: Path) -> None:
             "where starts_with(path, %s)",
             (new, old, old),
         )
+
+
+def _forget_missing(home: Home) -> list[str]:
+    """Let the database name no weights below this home that are not there; returns their paths."""
+    with psycopg.connect(connection_url(home)) as connection:
+        rows = connection.execute("select id, path from checkpoints order by id").fetchall()
+        missing = [
+            (id, path)
+            for id, path in rows
+            if Path(path).is_relative_to(home.root) and not Path(path).exists()
+        ]
+        ids = [id for id, _ in missing]
+        connection.execute("delete from checkpoints where id = any(%s)", (ids,))
+    return [path for _, path in missing]

@@ -25,7 +25,8 @@ def exported(api: Api, run_id: str, max_points: int = MAX_POINTS) -> dict[str, A
     """A run's detail with its metrics, histograms, events, log and trajectories.
 
     ``truncated`` names what is not whole: metrics of more than ``max_points`` points, which the
-    API thins, and the oldest events of a very long history. It is empty when all is there.
+    API thins, the oldest events of a very long history, and under ``gone`` what retention removed
+    and the driver dropped. It is empty when all is there.
     """
     run = api.get(f"/runs/{run_id}")
     series = api.get(f"/runs/{run_id}/series")["items"]
@@ -36,7 +37,7 @@ def exported(api: Api, run_id: str, max_points: int = MAX_POINTS) -> dict[str, A
     events = api.get(f"/runs/{run_id}/events")["items"]
     return {
         "run": run,
-        "truncated": _truncated(metrics, events),
+        "truncated": _truncated(run, metrics, events),
         "metrics": metrics,
         "histograms": {
             name: list(_histogram(api, run_id, name, last_step))
@@ -48,7 +49,7 @@ def exported(api: Api, run_id: str, max_points: int = MAX_POINTS) -> dict[str, A
     }
 
 
-def _truncated(metrics: list[Any], events: list[Any]) -> dict[str, Any]:
+def _truncated(run: dict[str, Any], metrics: list[Any], events: list[Any]) -> dict[str, Any]:
     """What of the document is not whole, by its part."""
     parts: dict[str, Any] = {}
     thinned = [
@@ -58,6 +59,8 @@ def _truncated(metrics: list[Any], events: list[Any]) -> dict[str, Any]:
     ]
     if thinned:
         parts["metrics"] = thinned
+    if run["gone"]:
+        parts["gone"] = run["gone"]
     if events and events[0]["n"] > 1:  # numbered from 1
         parts["events"] = {"n_total": events[-1]["n"], "n_shown": len(events)}
     return parts

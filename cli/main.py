@@ -19,6 +19,7 @@ from cli.options import HomeOption, JsonOption
 from cli.output import Refusal, say, say_json, table, warn
 from cli.runfile import new_output, prepare_output, read_config
 from cli.services.ray_head import use_ray
+from cli.storage import storage
 from lagoon.config import RunConfig
 from lagoon.problems import field_problems
 
@@ -35,6 +36,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(models.app, name="models")
 app.command("methods")(catalogue.methods)
 app.command("environments")(catalogue.environments)
+app.command("storage")(storage)
 
 
 @app.command()
@@ -129,6 +131,8 @@ def restore_backup(
 
     folder = find_home(home)
     made = restore(folder, file)
+    for path in made["missing_checkpoints"]:
+        say(f"Not in the backup, and so forgotten: the weights in {path}")
     say(f"{folder.root} is as it was at {made['made_at']}. Start it with: lagoon up")
 
 

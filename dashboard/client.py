@@ -240,6 +240,10 @@ class Api:
         """The run's life so far."""
         return cast(list[records.RunEvent], self._json("GET", f"/runs/{run_id}/events")["items"])
 
+    def storage(self, limit: int = 200) -> records.Storage:
+        """What the viewer's runs take, the largest first."""
+        return cast(records.Storage, self._json("GET", "/storage", {"limit": limit}))
+
     def readiness(self) -> records.Readiness:
         """The state of the platform's parts; answers when some are down, too."""
         response = self._exchange("GET", "/readyz", {}, None, {})

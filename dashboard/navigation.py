@@ -11,7 +11,7 @@ from dashboard import markup, session, trouble
 from dashboard.client import Api, ApiError
 from dashboard.session import Site, Visit
 from dashboard.settings import Settings
-from dashboard.views import experiment, experiments, launch, queue, run, sign_in
+from dashboard.views import experiment, experiments, launch, queue, run, sign_in, storage
 
 BANNER_SECONDS = 15.0
 
@@ -21,6 +21,7 @@ VIEWS: dict[str, tuple[View, str, str, bool]] = {
     "experiments": (experiments.show, "Experiments", ":material/stacks:", True),
     "launch": (launch.show, "Launch", ":material/rocket_launch:", True),
     "queue": (queue.show, "Queue", ":material/format_list_numbered:", True),
+    "storage": (storage.show, "Storage", ":material/database:", True),
     "experiment": (experiment.show, "Experiment", ":material/science:", False),
     "run": (run.show, "Run", ":material/show_chart:", False),
 }

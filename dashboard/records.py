@@ -159,6 +159,14 @@ class FirstMismatch(TypedDict):
     step: int
 
 
+class Gone(TypedDict):
+    """Data of a run, of one kind, that is not there any more, or never arrived."""
+
+    kind: str
+    num_expired: int
+    num_dropped: int
+
+
 class RunDetail(RunSummary):
     """A run with everything its page's header needs."""
 
@@ -174,6 +182,7 @@ class RunDetail(RunSummary):
     checkpoints: list[Checkpoint]
     parent_run_id: str | None
     parent_step: int | None
+    gone: list[Gone]
 
 
 class Experiment(TypedDict, total=False):
@@ -335,6 +344,44 @@ class Preset(TypedDict):
     description: str
     yaml: str
     config: Config
+
+
+class Sizes(TypedDict):
+    """Bytes by what they hold."""
+
+    checkpoint_bytes: int
+    trajectory_bytes: int
+    log_bytes: int
+    metric_bytes: int
+    spool_bytes: int
+    total_bytes: int
+
+
+class RunSizes(Sizes):
+    """What one run takes."""
+
+    run_id: str
+    name: str
+    owner: str
+    status: str
+
+
+class HomeSizes(TypedDict):
+    """The machine that the API runs on."""
+
+    database_bytes: int
+    disk_free_bytes: int
+    disk_total_bytes: int
+    checkpoint_quota_bytes: int | None
+
+
+class Storage(TypedDict):
+    """What the viewer's runs take; the home as a whole is for admins."""
+
+    num_runs: int
+    total: Sizes
+    runs: list[RunSizes]
+    home: HomeSizes | None
 
 
 class Check(TypedDict):

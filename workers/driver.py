@@ -42,7 +42,7 @@ from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
 from workers.models.folders import ModelError, model_folder
 from workers.reporting import Reporter, SinkHandler
 from workers.resuming import FROM_THE_START, Candidates, Restored, restored
-from workers.settings import own_home
+from workers.settings import SpoolSettings, own_home
 from workers.sink import PlatformSink, Sink
 from workers.stops import ABANDONED, FENCED, Patience, StopSwitch, in_thread
 from workers.watchdog import pulse
@@ -268,8 +268,14 @@ def run_attempt(
         except FencedOut as error:
             logger.error("%s", error)
             return 1
-        spool = folder / "spool.jsonl"
-        sink = PlatformSink(client, attempt_id, spool, switch.request, on_fenced=switch.fence)
+        sink = PlatformSink(
+            client,
+            attempt_id,
+            folder / "spool",
+            switch.request,
+            on_fenced=switch.fence,
+            quota_bytes=SpoolSettings().spool_quota_bytes,
+        )
         try:
             ended = run_to_end(given, sink, switch, folder / "checkpoints", home)
         finally:

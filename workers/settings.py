@@ -13,13 +13,25 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from lagoon.homes import home_folder
 from lagoon.service_settings import BrokerUrl, WebUrl
 
+MIN_QUOTA_BYTES = 16 * 1024**2
+"""Four of the largest batches."""
+DEFAULT_QUOTA_BYTES = 1024**3
 
-class Settings(BaseSettings):
-    """What the Celery tasks need to know of their surroundings. The database is not among it."""
+
+class SpoolSettings(BaseSettings):
+    """What a driver needs to know besides its command line. The Celery worker hands it on."""
 
     model_config = SettingsConfigDict(
         env_prefix="LAGOON_", use_attribute_docstrings=True, extra="ignore", frozen=True
     )
+
+    spool_quota_bytes: int = Field(DEFAULT_QUOTA_BYTES, ge=MIN_QUOTA_BYTES)
+    """Room on the disk for the events of one attempt that the API has not taken yet; past it,
+    trajectories and metric points are dropped."""
+
+
+class Settings(SpoolSettings):
+    """What the Celery tasks need to know of their surroundings. The database is not among it."""
 
     home: Annotated[Path, BeforeValidator(home_folder)] = Field(default_factory=home_folder)
     """Folder for attempts and models; shared by the nodes of a cluster."""

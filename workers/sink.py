@@ -2,13 +2,13 @@
 
 ::
 
-    log() ─▶ queue ─▶ [writer thread] ─▶ spool (append-only file) ─▶ [sender thread] ─▶ API
-                       every 0.25 s        one EventBatch a line        retries with back-off
+    log() ─▶ queue ─▶ [writer thread] ─▶ spool (files, bounded) ─▶ [sender thread] ─▶ API
+                       every 0.25 s        one EventBatch a line       retries with back-off
 
 ``PlatformSink.log`` never blocks and never raises: training is not stopped by telemetry. The API
 may be away: batches wait in the spool and are sent in order when it is back, each exactly once. A
-batch that the API refuses as it is becomes a line of the log that says so. When the spool itself
-fails, as on a full disk, the driver's log says so and the events from there on are lost.
+batch that the API refuses as it is becomes a line of the log that says so. What happens past the
+spool's quota, and on a full disk, is in ``workers/spool.py``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from typing import Protocol
 import httpx
 
 from lagoon.events import MAX_BATCH_PARTS, Event, EventBatch, LogLogged, num_parts
+from workers.segments import Segment
+from workers.settings import DEFAULT_QUOTA_BYTES
+from workers.spool import Spool
 
 MAX_BATCH = 1000
 """Events a batch holds at most: well under the API's limit on their number."""
@@ -55,17 +58,29 @@ class JsonlSink:
     def __init__(self, path: Path) -> None:
         """Raises ``FileExistsError`` for a file that is there: it holds another run's events."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("x", encoding="utf-8")
+        path.touch(exist_ok=False)
+        self._path, self._file = path, Segment(1, path)
+        self._lock = threading.RLock()
+        self._num_lost = 0
 
     def log(self, event: Event) -> None:
-        """Append the event."""
-        self._file.write(event.model_dump_json() + "\n")
-        self._file.flush()
+        """Append the event. While the disk takes nothing events are lost, and training goes on."""
+        with self._lock:
+            try:
+                self._file.append(event.model_dump_json().encode())
+            except OSError as error:
+                self._num_lost += 1
+                if self._num_lost == 1:  # the message itself is an event
+                    logger.error(
+                        "%s cannot be written (%s): events are lost while that lasts; training "
+                        "goes on",
+                        self._path,
+                        error,
+                    )
 
     def close(self) -> bool:
-        """Close the file."""
-        self._file.close()
-        return True
+        """True when no event was lost."""
+        return not self._num_lost
 
 
 class PlatformSink:
@@ -82,77 +97,60 @@ class PlatformSink:
         writer: str = "driver",
         period_seconds: float = 0.25,
         drain_seconds: float = 300.0,
+        quota_bytes: int = DEFAULT_QUOTA_BYTES,
     ) -> None:
-        """``client`` carries the attempt's credential; ``on_stop`` is called when the API says
-        that a stop was asked for, ``on_fenced`` when the attempt is no longer this driver's."""
+        """``client`` carries the attempt's credential; ``spool`` is a folder of the attempt's own;
+        ``on_stop`` is called when the API says that a stop was asked for, ``on_fenced`` when the
+        attempt is no longer this driver's."""
         self._client, self._url = client, f"/api/v1/attempts/{attempt_id}/events"
         self._on_stop, self._writer = on_stop, writer
         self._on_fenced = on_fenced or on_stop
         self._period, self._drain = period_seconds, drain_seconds
-        spool.parent.mkdir(parents=True, exist_ok=True)
-        spool.touch()
-        self._spool = spool
+        self._spool = Spool(spool, writer=writer, quota_bytes=quota_bytes)
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._written = threading.Condition()
-        self._num_written, self._num_sent = 0, 0
-        self._all_written = self._has_failed = False
+        self._all_written = False
         self._told: set[int] = set()
         self._closing = threading.Event()
         self._threads = [
-            threading.Thread(target=self._guarded, args=(work,), name=f"sink-{name}", daemon=True)
+            threading.Thread(target=work, name=f"sink-{name}", daemon=True)
             for name, work in (("writer", self._write), ("sender", self._send))
         ]
         for thread in self._threads:
             thread.start()
 
     def log(self, event: Event) -> None:
-        """Queue the event, unless the spool has failed."""
-        if not self._has_failed:
-            self._queue.put(event)
+        """Queue the event."""
+        self._queue.put(event)
 
     def close(self) -> bool:
         """Write and send what is left, for a bounded time."""
         self._queue.put(None)
         self._threads[0].join(self._drain)
         self._closing.set()
-        with self._written:
-            self._written.notify_all()
+        self._spool.close()
         self._threads[1].join(self._drain)
-        return self._all_written and self._num_sent == self._num_written
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        """Run a thread's work; a spool that fails ends it, with one line in the log."""
-        try:
-            work()
-        except OSError as error:
-            is_first, self._has_failed = not self._has_failed, True
-            if is_first:
-                logger.error(
-                    "the spool of the run's events, %s, failed (%s): events are lost from here "
-                    "on; training goes on, and saved weights are safe",
-                    self._spool,
-                    error,
-                )
+        return self._all_written and self._spool.num_sent == self._spool.num_written
 
     def _write(self) -> None:
-        with self._spool.open("a", encoding="utf-8") as spool:
-            open_ended = True
-            while open_ended:
-                events, open_ended = self._next_events()
-                for body in self._batches(events):
-                    spool.write(body + "\n")
-                    spool.flush()
-                    with self._written:
-                        self._num_written += 1
-                        self._written.notify_all()
+        open_ended = True
+        while open_ended:
+            events, open_ended = self._next_events()
+            events = self._spool.admitted(events)
+            self._append(events + self._spool.notices(time.time()))
+        while notices := self._spool.notices(time.time(), is_last=True):
+            self._append(notices)
         self._all_written = True
+
+    def _append(self, events: list[Event]) -> None:
+        for body in self._batches(events):
+            self._spool.append(body.encode())
 
     def _batches(self, events: list[Event]) -> Iterator[str]:
         """The events as numbered batches of bounded size."""
         if not events:
             return
         if len(events) == 1 or num_parts(events) <= MAX_BATCH_PARTS:
-            number = self._num_written + 1
+            number = self._spool.num_written + 1
             body = EventBatch(writer=self._writer, number=number, events=tuple(events))
             text = body.model_dump_json()
             if len(text) <= MAX_BATCH_BYTES or len(events) == 1:
@@ -180,17 +178,10 @@ class PlatformSink:
         return events, True
 
     def _send(self) -> None:
-        with self._spool.open("r", encoding="utf-8") as spool:
-            while True:
-                with self._written:
-                    self._written.wait_for(
-                        lambda: self._num_sent < self._num_written or self._closing.is_set()
-                    )
-                    if self._num_sent == self._num_written:
-                        return
-                if not self._deliver(spool.readline()):
-                    return
-                self._num_sent += 1
+        while (body := self._spool.peek()) is not None:
+            if not self._deliver(body.decode()):
+                return
+            self._spool.delivered()
 
     def _deliver(self, body: str) -> bool:
         """Send one batch until it arrives; False when it never will."""
@@ -241,7 +232,7 @@ class PlatformSink:
     def _instead_of(self, body: str, answer: str) -> str:
         """A batch of the same number that says what was refused."""
         refused = EventBatch.model_validate_json(body)
-        line = f"{len(refused.events)} events were refused by the API and are only in the spool"
+        line = f"{len(refused.events)} events were refused by the API and were not stored"
         events = (LogLogged(at=refused.events[0].at, lines=(f"{line}: {answer}",)),)
         return EventBatch(
             writer=refused.writer, number=refused.number, events=events

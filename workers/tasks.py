@@ -34,7 +34,7 @@ RETRY: dict[str, Any] = {"max_retries": 30, "default_retry_delay": 10}
 
 # What of this process's environment a driver gets. Secrets are not among it: Ray shows a job's
 # environment to whoever may look at its dashboard.
-HANDED_ON = ("HF_HUB_OFFLINE", "HF_HOME")
+HANDED_ON = ("HF_HUB_OFFLINE", "HF_HOME", "LAGOON_SPOOL_QUOTA_BYTES")
 
 
 @app.task(name="workers.submit", bind=True, **RETRY)

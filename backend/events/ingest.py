@@ -24,6 +24,7 @@ from backend.errors import NoCredentials, NotFound, Problem
 from backend.events import driver, metrics, records
 from backend.events.schemas import Accepted
 from backend.models import Attempt, IngestCursor, Run
+from backend.storage import accounting
 from backend.text import without_nul
 from lagoon.events import (
     CheckpointLogged,
@@ -36,6 +37,7 @@ from lagoon.events import (
     RunEnded,
     StatusLogged,
     StepLogged,
+    TelemetryDropped,
     TrajectoryLogged,
 )
 from lagoon.status import RunStatus
@@ -91,11 +93,14 @@ async def _store(
     await records.store_checkpoints(session, run, attempt, checkpoints)
     if checkpoints:
         driver.note_saved(session, run, attempt, now)
+    await accounting.note_stored(session, run, events)
     for event in events:
         if isinstance(event, ResumedLogged):
             driver.note_resumed(session, run, attempt, event, now)
         elif isinstance(event, StatusLogged):
             driver.note_phase(session, run, attempt, event, now)
+        elif isinstance(event, TelemetryDropped):
+            await accounting.note_dropped(session, run, attempt, event, now)
     driver.note_progress(run, attempt, steps, heartbeats)
     for ended in _of_type(events, RunEnded):
         await driver.conclude(session, run, attempt, ended, now)

@@ -7,6 +7,7 @@ from backend.models.metric import MetricLatest, MetricSeries, histograms, metric
 from backend.models.outbox import ClusterObservation, IdempotencyKey, OutboxMessage
 from backend.models.run import Attempt, Checkpoint, IngestCursor, LogLine, Run, RunEvent
 from backend.models.slots import ClusterNode, Lease
+from backend.models.storage import RunStorage
 from backend.models.trajectory import TrajectoryRecord
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "OutboxMessage",
     "Run",
     "RunEvent",
+    "RunStorage",
     "SignIn",
     "SignInAllowance",
     "Ticket",

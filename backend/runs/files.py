@@ -15,6 +15,7 @@ import asyncio
 import logging
 import re
 import shutil
+import stat
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -101,21 +102,26 @@ def _remove_all(folders: list[Path]) -> Removal:
     freed, left_behind = 0, []
     for folder in folders:
         try:
-            num_bytes = _num_bytes(folder)
+            size = num_bytes(folder)
             if folder.is_symlink():  # what it leads to is not ours to remove
                 folder.unlink()
             else:
                 shutil.rmtree(folder)
-            freed += num_bytes
+            freed += size
         except OSError as error:
             logger.warning("%s could not be removed: %s", folder, error)
             left_behind.append(f"{folder} ({error.strerror})")
     return Removal(freed, tuple(left_behind))
 
 
-def _num_bytes(folder: Path) -> int:
-    """Bytes of the files below ``folder``; links are not followed."""
-    if folder.is_symlink():
+def num_bytes(folder: Path) -> int:
+    """Bytes of the files below ``folder``; links are not followed, and what goes meanwhile is 0."""
+    return 0 if folder.is_symlink() else sum(map(_file_bytes, folder.rglob("*")))
+
+
+def _file_bytes(path: Path) -> int:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
         return 0
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return sum(path.stat().st_size for path in files)
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0

@@ -145,6 +145,16 @@ class CheckpointOut(BaseModel):
     num_bytes: int | None
 
 
+class Gone(BaseModel):
+    """Data of the run, of one kind, that is not there any more, or never arrived."""
+
+    kind: str
+    num_expired: int
+    """The oldest ones, removed by retention."""
+    num_dropped: int
+    """Dropped by the driver, which had no room for them."""
+
+
 class RunDetail(RunSummary):
     """A run with what its page's header needs."""
 
@@ -161,6 +171,7 @@ class RunDetail(RunSummary):
     parent_run_id: str | None
     """The run that it is a fork of, for a viewer who may see that one."""
     parent_step: int | None
+    gone: list[Gone]
 
 
 class Deleted(BaseModel):

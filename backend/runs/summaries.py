@@ -18,10 +18,12 @@ from backend.runs.schemas import (
     CheckpointOut,
     FirstMismatch,
     FirstNan,
+    Gone,
     RunDetail,
     RunReference,
     RunSummary,
 )
+from backend.storage import accounting
 from lagoon.metrics import FITNESS, HELDOUT_SUCCESS, MISMATCHED_ENGINES, REWARD_MEAN
 from lagoon.queueing import named, references
 
@@ -86,6 +88,10 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
         ],
         parent_run_id=parent.id if parent else None,
         parent_step=run.parent_step,
+        gone=[
+            Gone.model_validate(each, from_attributes=True)
+            for each in await accounting.gone(session, run.id)
+        ],
     )
 
 

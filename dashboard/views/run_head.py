@@ -8,7 +8,7 @@ import streamlit as st
 from dashboard import markup, records, trouble
 from dashboard.client import ApiError, ApiUnreachable, Unavailable
 from dashboard.session import Site, remembered
-from dashboard.views import run_end, run_resume
+from dashboard.views import gone, run_end, run_resume
 from dashboard.views.area import RunArea
 from dashboard.words import (
     clock_time,
@@ -56,8 +56,10 @@ def _refreshed(area: RunArea) -> records.RunDetail:
 
 
 def alarms(detail: records.RunDetail) -> None:
-    """The first NaN and the first weights that did not arrive, named; the traceback of a failure,
-    folded."""
+    """What was dropped; the first NaN and the first weights that did not arrive, named; the
+    traceback of a failure, folded."""
+    if lost := gone.dropped(detail):
+        st.html(lost)
     if detail["first_nan"]:
         nan = detail["first_nan"]
         st.html(

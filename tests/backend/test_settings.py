@@ -45,6 +45,11 @@ def test_settings_are_printed_with_secrets_masked(tmp_path: Path) -> None:
         {"admin_password": "hunter2"},
         {"admin_password": "x" * 1001},
         {"database_pool_size": 0},
+        {"log_retention_days": 0},
+        {"trajectory_retention_days": "soon"},
+        {"max_log_lines_per_run": 99},
+        {"max_trajectories_per_run": 9},
+        {"checkpoint_quota_bytes": -1},
     ],
 )
 def test_settings_that_cannot_work_are_refused(tmp_path: Path, changes: dict[str, object]) -> None:

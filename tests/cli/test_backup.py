@@ -117,6 +117,10 @@ def test_a_home_is_restored_elsewhere_with_its_database_and_its_files(
     home: Home, place: Path
 ) -> None:
     file = place / "lagoon.tar"
+    gone = "attempts/r1-a1/checkpoints/step-000001"
+    insert(home, "checkpoints", run_id="r1", path=str(home.root / gone))
+    elsewhere = "/nowhere/weights"
+    insert(home, "checkpoints", run_id="r1", path=elsewhere)
     made = backup(home, file)
     assert (made["num_files"], made["tables"]) == (1, known_versions()[-1])
     assert file.stat().st_mode & 0o777 == 0o600
@@ -125,15 +129,15 @@ def test_a_home_is_restored_elsewhere_with_its_database_and_its_files(
 
     other = Home(place / "other")
     try:
-        assert restore(other, file) == made
+        assert restore(other, file) == {**made, "missing_checkpoints": [str(other.root / gone)]}
         supervisor = Supervisor(other, f"test-backup-{other.key}", lambda line: None, os.environ)
         try:
             supervisor.start(postgres(other))
             supervisor.wait_ready("postgres")
-            [(path,)] = rows(other, "select path from checkpoints")
+            [(path,), (kept,)] = rows(other, "select path from checkpoints order by id")
         finally:
             supervisor.stop()
-        assert path == str(other.root / "attempts" / FINAL)
+        assert (path, kept) == (str(other.root / "attempts" / FINAL), elsewhere)
         assert (Path(str(path)) / "model.safetensors").read_text() == "weights"
         with pytest.raises(Refusal, match="holds data already"):
             restore(other, file)

@@ -59,30 +59,6 @@ def test_runs_show_says_what_went_wrong(tmp_path, capsys):
     assert "checkpoint 7: step 4 (best) in /w/4" in said
 
 
-def test_a_run_is_resumed_from_its_newest_checkpoint_or_from_another(tmp_path, capsys):
-    queued = run(status="queued", reason="Resumed by ada.")
-    for arguments, sent in (([], None), (["--checkpoint", "7"], 7)):
-        api = FakeApi({"POST /runs/r1/resume": queued})
-        assert lagoon(api, tmp_path, "runs", "resume", "r1", *arguments) == 0
-        assert api.bodies("POST /runs/r1/resume") == [{"checkpoint_id": sent}]
-        assert capsys.readouterr().out == "Run r1 is queued. Resumed by ada.\n"
-
-
-def test_a_run_is_forked_from_its_newest_checkpoint_and_needs_one(tmp_path, capsys):
-    answers = {
-        "GET /runs/r1": run(experiment_id="e1"),
-        "POST /runs/r1/fork": run(id="r2", name="a-fork"),
-    }
-    api = FakeApi(answers)
-    assert lagoon(api, tmp_path, "runs", "fork", "r1", "--name", "a-fork") == 0
-    [body] = api.bodies("POST /runs/r1/fork")
-    assert (body["checkpoint_id"], body["name"], body["config"]) == (7, "a-fork", None)
-    assert capsys.readouterr().out.startswith("Run r2 (a-fork) is ")
-    api = FakeApi({"GET /runs/r1": run(checkpoints=[])})
-    assert lagoon(api, tmp_path, "runs", "fork", "r1") == 1
-    assert "has no checkpoint to begin with" in capsys.readouterr().err
-
-
 def test_a_missing_run_is_one_line_and_no_traceback(tmp_path, capsys):
     api = FakeApi({"GET /runs/nope": problem(404, "There is no run nope")})
     assert lagoon(api, tmp_path, "runs", "show", "nope") == 1
@@ -239,6 +215,39 @@ def test_experiments_are_listed_made_and_shown(tmp_path, capsys):
     assert api.bodies("POST /experiments") == [{"title": "Mine", "notes": "*n*"}]
     assert lagoon(api, tmp_path, "experiments", "show", "e1", "--json") == 0
     assert api.requests[-1].url.params["experiment_id"] == "e1"
+
+
+def test_storage_is_shown_by_run_and_as_a_whole(tmp_path, capsys):
+    sizes = {
+        "checkpoint_bytes": 2_400_000_000,
+        "trajectory_bytes": 61_000,
+        "log_bytes": 0,
+        "metric_bytes": 1,
+        "spool_bytes": 12,
+        "total_bytes": 2_400_061_013,
+    }
+    found = {
+        "num_runs": 1,
+        "total": sizes,
+        "runs": [{"run_id": "r1", "name": "first", "owner": "ada", "status": "failed", **sizes}],
+        "home": {
+            "database_bytes": 412_000_000,
+            "disk_free_bytes": 81_000_000_000,
+            "disk_total_bytes": 250_000_000_000,
+            "checkpoint_quota_bytes": None,
+        },
+    }
+    api = FakeApi({"GET /storage": found})
+    assert lagoon(api, tmp_path, "storage") == 0
+    said = capsys.readouterr().out
+    for words in ("first", "2.4 GB", "61 kB", "1 byte", "without a quota", "81 GB of 250 GB free"):
+        assert words in said
+    assert lagoon(api, tmp_path, "storage", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert api.requests[0].url.params["limit"] == "50"
+    of_member = FakeApi({"GET /storage": {**found, "home": None}})
+    assert lagoon(of_member, tmp_path, "storage") == 0
+    assert "database" not in capsys.readouterr().out
 
 
 def test_an_api_that_is_away_is_said_in_words(tmp_path, capsys):

@@ -100,3 +100,9 @@ def test_what_the_api_gives_only_in_part_is_named():
         "metrics": [{"name": "a", "labels": {}, "n_total": 200_000, "n_shown": 90_000}],
         "events": {"n_total": 6, "n_shown": 2},
     }
+
+
+def test_what_is_gone_of_a_run_is_named():
+    gone = [{"kind": "log_lines", "num_expired": 3, "num_dropped": 0}]
+    api = FakeApi({**answers(), "GET /runs/r1": run(gone=gone)})
+    assert document(api)["truncated"] == {"gone": gone}

@@ -88,6 +88,7 @@ def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Js
         "checkpoints": [],
         "parent_run_id": None,
         "parent_step": None,
+        "gone": [],
     }
     return {**detail, **changes}
 
@@ -260,6 +261,38 @@ def presets() -> list[Json]:
          "description": "Evolution strategies on a long-horizon task with a single final reward.",
          "config": copy.deepcopy(ES)},
     ]  # fmt: skip
+
+
+def thinned() -> list[Json]:
+    """What is gone of a run that was thinned by everything."""
+    return [
+        {"kind": "log_lines", "num_expired": 12_000, "num_dropped": 0},
+        {"kind": "points", "num_expired": 0, "num_dropped": 3200},
+        {"kind": "trajectories", "num_expired": 1, "num_dropped": 0},
+        {"kind": "trajectory_texts", "num_expired": 0, "num_dropped": 412},
+    ]
+
+
+def storage(runs: list[Json]) -> Json:
+    """What the runs take; the newest most."""
+    sizes = [
+        {"checkpoint_bytes": 2_400_000_000 // n, "trajectory_bytes": 61_000_000 // n,
+         "log_bytes": 1_240_000 // n, "metric_bytes": 18_300_000 // n, "spool_bytes": 4_100_000}
+        for n in range(1, len(runs) + 1)
+    ]  # fmt: skip
+    kinds = list(sizes[0]) if sizes else ["checkpoint_bytes"]
+    total = {kind: sum(each[kind] for each in sizes) for kind in kinds}
+    return {
+        "num_runs": len(runs),
+        "total": {**total, "total_bytes": sum(total.values())},
+        "runs": [
+            {"run_id": run["id"], "name": run["name"], "owner": run["owner"],
+             "status": run["status"], **each, "total_bytes": sum(each.values())}
+            for run, each in zip(runs, sizes, strict=True)
+        ],
+        "home": {"database_bytes": 412_000_000, "disk_free_bytes": 81_000_000_000,
+                 "disk_total_bytes": 250_000_000_000, "checkpoint_quota_bytes": 10_000_000_000},
+    }  # fmt: skip
 
 
 def experiment() -> Json:

@@ -77,6 +77,7 @@ class FakeApi:
             ("GET", "/catalogue", lambda r: _ok(canned.catalogue())),
             ("GET", "/presets", lambda r: _ok({"items": self.presets, "next": None})),
             ("POST", "/runs/validate", self._validate),
+            ("GET", "/storage", lambda r: _ok(canned.storage(list(self.runs.values())))),
             ("GET", "/experiments", lambda r: _items(list(self.experiments.values()))),
             ("POST", "/experiments", self._create_experiment),
             ("GET", r"/experiments/(\w+)", self._experiment),

@@ -138,8 +138,13 @@ async def test_the_fake_and_the_real_api_answer_in_the_same_shape(api: RealApi, 
             lambda: real.create_run("b", canned.GRPO, experiment_id=None, idempotency_key="l")
         )
         queue = await asyncio.to_thread(real.queue)
+        stored = await asyncio.to_thread(real.storage)
     fake = FakeApi().runs["r7k2m9qd"]
     assert set(shown[0]) <= set(fake)
     assert set(shown[1]) <= set(fake)
     for part, entries in FakeApi().queue.items():
         assert set(entries[0]) == set(queue[part][0])  # type: ignore[literal-required]
+    canned_storage = canned.storage([fake])
+    assert set(stored) == set(canned_storage)
+    assert set(stored["total"]) == set(canned_storage["total"])
+    assert set(stored["runs"][0]) == set(canned_storage["runs"][0])

@@ -49,14 +49,14 @@ def test_a_run_can_be_looked_at_in_every_state(state: str, tab: str) -> None:
     assert "lg-notice bad" not in text(tested) or state == "nan"
 
 
-@pytest.mark.parametrize("page", ["experiments", "launch", "queue", "experiment", "run"])
+@pytest.mark.parametrize("page", ["experiments", "launch", "queue", "storage", "experiment", "run"])
 def test_an_empty_account_sees_a_sentence_and_no_error(page: str) -> None:
     tested = open_page(FakeApi([]), page)
     assert not tested.exception
     assert "lg-notice bad" not in text(tested)
 
 
-@pytest.mark.parametrize("page", ["experiments", "launch", "queue", "experiment", "run"])
+@pytest.mark.parametrize("page", ["experiments", "launch", "queue", "storage", "experiment", "run"])
 def test_with_the_api_down_a_sentence_says_so(page: str) -> None:
     fake = FakeApi()
     fake.is_down = True
@@ -371,3 +371,25 @@ def test_a_finished_run_cannot_be_stopped() -> None:
     labels = [button.label for button in run_page("finished").button]
     assert "Stop" not in labels
     assert "Clone" in labels
+
+
+def test_the_storage_page_shows_bytes_by_run_and_kind_and_of_the_home() -> None:
+    tested = open_page(FakeApi(), "storage")
+    assert not tested.exception
+    shown = text(tested)
+    for words in ("2.4 GB", "of 10 GB allowed", "81 GB", "of 250 GB", "5 runs of everybody"):
+        assert words in shown
+    assert 'href="run?run=r7k2m9qd"' in shown
+
+
+def test_what_is_gone_of_a_run_is_said_where_one_would_look_for_it() -> None:
+    fake = FakeApi()
+    fake.runs[RUNS["running"]]["gone"] = canned.thinned()
+    head = "Its driver dropped: 3\u202f200 metric points, 412 trajectory texts."
+    log = text(run_page("running", "logs", fake))
+    assert head in log
+    assert "12\u202f000 older lines were removed by retention." in log
+    shown = text(run_page("running", "trajectories", fake))
+    assert "1 older trajectory was removed by retention." in shown
+    assert "412 trajectory texts were dropped by the driver for lack of room." in shown
+    assert "removed by retention" not in text(run_page("running", "overview", fake))

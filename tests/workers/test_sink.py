@@ -7,7 +7,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lagoon.events import MAX_BATCH_PARTS, MAX_PARTS, EventBatch, LogLogged, num_parts
+from lagoon.events import (
+    MAX_BATCH_PARTS,
+    MAX_PARTS,
+    EventBatch,
+    LogLogged,
+    StatusLogged,
+    TelemetryDropped,
+    num_parts,
+)
 from workers.reporting import SinkHandler
 from workers.sink import JsonlSink, PlatformSink
 
@@ -51,7 +59,7 @@ def sink_to(
     return PlatformSink(
         client,
         "r1-a1",
-        folder / "spool.jsonl",
+        folder / "spool",
         on_stop,
         on_fenced=on_fenced,
         period_seconds=0.01,
@@ -83,13 +91,14 @@ def test_what_could_not_be_sent_stays_in_the_spool(tmp_path: Path) -> None:
         raise httpx.ConnectError("no route", request=request)
 
     client = httpx.Client(transport=httpx.MockTransport(refuse), base_url="http://api")
-    spool = tmp_path / "spool.jsonl"
+    spool = tmp_path / "spool"
     sink = PlatformSink(client, "r1-a1", spool, lambda: None, period_seconds=0, drain_seconds=0)
     sink.log(line(7))
-    while not spool.exists() or not spool.read_text():
+    while not any(file.stat().st_size for file in spool.glob("*.jsonl")):
         threading.Event().wait(0.01)
     assert not sink.close()
-    assert json.loads(spool.read_text().splitlines()[0])["events"][0]["lines"] == ["line 7"]
+    [segment] = spool.glob("*.jsonl")
+    assert json.loads(segment.read_text().splitlines()[0])["events"][0]["lines"] == ["line 7"]
 
 
 def test_a_stop_request_in_an_answer_reaches_the_driver(tmp_path: Path) -> None:
@@ -121,6 +130,23 @@ def test_without_a_platform_events_are_lines_of_a_file(tmp_path: Path) -> None:
     assert sink.close()
     lines = (tmp_path / "out" / "events.jsonl").read_text().splitlines()
     assert [json.loads(text)["type"] for text in lines] == ["log", "log"]
+
+
+def test_without_a_platform_a_full_disk_costs_events_and_never_raises(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "events.jsonl"
+    sink = JsonlSink(path)
+    path.unlink()
+    path.symlink_to("/dev/full")
+    sink.log(line(1))
+    sink.log(line(2))
+    path.unlink()
+    sink.log(line(3))
+    assert not sink.close()
+    assert [json.loads(text)["lines"] for text in path.read_text().splitlines()] == [["line 3"]]
+    (said,) = caplog.messages
+    assert "training goes on" in said
 
 
 def test_a_refused_batch_becomes_a_line_that_says_so_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -198,14 +224,45 @@ def test_an_answer_that_is_not_the_apis_is_no_delivery(
     ]
 
 
-def test_a_spool_that_cannot_be_written_is_said_once_and_not_called_delivered(
+def test_a_disk_that_takes_nothing_is_said_once_and_loses_nothing_while_the_api_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "spool.jsonl").symlink_to("/dev/full")
-    sink = sink_to(Api(lambda _: accepted()), tmp_path)
+    (tmp_path / "spool").write_text("a file, where a folder is wanted")
+    api = Api(lambda _: accepted())
+    sink = sink_to(api, tmp_path)
     for number in range(3):
         sink.log(line(number))
-    assert not sink.close()
+    assert sink.close()
+    assert api.lines() == ["line 0", "line 1", "line 2"]
     (said,) = caplog.messages
-    assert "No space left on device" in said
+    assert "events are kept in memory" in said
     assert "training goes on" in said
+
+
+def test_an_api_that_is_away_past_the_quota_gets_all_run_events_and_a_notice(
+    tmp_path: Path,
+) -> None:
+    is_back = threading.Event()
+    api = Api(lambda _: accepted() if is_back.is_set() else httpx.Response(503))
+    client = httpx.Client(transport=httpx.MockTransport(api), base_url="http://api")
+    sink = PlatformSink(
+        client,
+        "r1-a1",
+        tmp_path / "spool",
+        lambda: None,
+        period_seconds=0,
+        drain_seconds=10,
+        quota_bytes=20_000,
+    )
+    for number in range(400):
+        sink.log(line(number))
+        sink.log(StatusLogged(at=0, phase="running", message=f"phase {number}"))
+    is_back.set()
+    assert sink.close()
+    events = [event for batch in api.batches for event in batch.events]
+    phases = [event.message for event in events if isinstance(event, StatusLogged)]
+    notices = [event for event in events if isinstance(event, TelemetryDropped)]
+    assert phases == [f"phase {number}" for number in range(400)]
+    assert [batch.number for batch in api.batches] == list(range(1, len(api.batches) + 1))
+    dropped = sum(notice.counts["log_lines"] for notice in notices)
+    assert len(api.lines()) + dropped == 400

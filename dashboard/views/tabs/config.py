@@ -6,6 +6,7 @@ import streamlit as st
 
 from dashboard import markup
 from dashboard.run_yaml import to_yaml
+from dashboard.views import gone
 from dashboard.views.area import RunArea
 from dashboard.words import byte_size
 
@@ -19,6 +20,8 @@ def show(area: RunArea) -> None:
         st.code(to_yaml(detail["config"]), language="yaml")
     with right, st.container(key="panel_checkpoints"):
         st.html(markup.heading("Checkpoints", "Model folders in Hugging Face format"))
+        if thinned := gone.notice(detail, "checkpoints"):
+            st.html(thinned)
         if detail["checkpoints"]:
             rows = [
                 (
