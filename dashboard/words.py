@@ -117,13 +117,3 @@ def title_of(name: str) -> str:
     words = [acronyms.get(word, word) for word in name.split("_")]
     text = " ".join(words)
     return text[:1].upper() + text[1:]
-
-
-def byte_size(num_bytes: int) -> str:
-    """``512 B``, ``16.8 MB``, ``2.1 GB``."""
-    size = float(num_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

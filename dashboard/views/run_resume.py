@@ -8,7 +8,8 @@ import streamlit as st
 
 from dashboard import records, trouble
 from dashboard.session import Site
-from dashboard.words import byte_size, plural
+from dashboard.words import plural
+from lagoon.sizes import in_words
 from lagoon.status import RunStatus
 
 NEWEST = "newest"
@@ -76,7 +77,7 @@ def _label(item: records.Checkpoint) -> str:
     notes = [f"step {item['step']}"]
     notes += ["the best so far"] if item["is_best"] else []
     notes += ["its last weights"] if item["is_final"] else []
-    notes += [byte_size(item["num_bytes"])] if item["num_bytes"] else []
+    notes += [in_words(item["num_bytes"])] if item["num_bytes"] else []
     if item["attempt"] > 1:
         notes.append(f"attempt {item['attempt']}")
     return ", ".join(notes)

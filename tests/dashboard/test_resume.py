@@ -21,8 +21,8 @@ def test_a_stopped_run_is_resumed_from_the_newest_or_from_a_checkpoint_by_choice
     choice = next(each for each in tested.selectbox if each.label == "From")
     assert choice.options == [
         "the newest that is whole",
-        "step 60, its last weights, 16.8 MB",
-        "step 40, the best so far, 16.8 MB",
+        "step 60, its last weights, 17 MB",
+        "step 40, the best so far, 17 MB",
     ]
     choice.set_value(40).run()
     click(tested, "Resume grpo-diverged")

@@ -8,7 +8,7 @@ from dashboard import markup
 from dashboard.run_yaml import to_yaml
 from dashboard.views import gone
 from dashboard.views.area import RunArea
-from dashboard.words import byte_size
+from lagoon.sizes import in_words
 
 
 def show(area: RunArea) -> None:
@@ -27,7 +27,7 @@ def show(area: RunArea) -> None:
                 (
                     f"{item['step']} {markup.chip('final', 'good') if item['is_final'] else ''} "
                     f"{markup.chip('best so far', 'good') if item['is_best'] else ''}",
-                    byte_size(item["num_bytes"]) if item["num_bytes"] else "–",
+                    in_words(item["num_bytes"]) if item["num_bytes"] else "–",
                     f"<code>{escape(item['path'])}</code>",
                 )
                 for item in detail["checkpoints"]
