@@ -2,7 +2,7 @@
 
 ::
 
-    start ─▶ ready ─▶ watched ──(dies)──▶ started again, at most three times in a minute
+    start ─▶ ready ─▶ watched ──(dies)──▶ started again, each at most three times in a minute
                          │                       └─▶ everything is stopped
                          └──(Ctrl-C)──▶ Celery worker ─▶ drivers ─▶ Ray ─▶ dashboard ─▶ API
                                         ─▶ Valkey ─▶ PostgreSQL, each by its own signal;
@@ -69,7 +69,7 @@ class Supervisor:
         self._services: dict[str, Service] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._started: dict[str, float] = {}
-        self._restarts: list[float] = []
+        self._restarts: dict[str, list[float]] = {}
 
     def start(self, service: Service) -> None:
         """Start a process. It is in the file of processes before this returns."""
@@ -118,10 +118,11 @@ class Supervisor:
                 continue
             service = self._services[name]
             now = self._clock()
-            self._restarts = [at for at in self._restarts if now - at < RESTART_WINDOW_SECONDS]
-            if len(self._restarts) >= MAX_RESTARTS:
+            before = self._restarts.get(name, [])
+            recent = [at for at in before if now - at < RESTART_WINDOW_SECONDS]
+            if len(recent) >= MAX_RESTARTS:
                 raise Refusal(self._excuse(service, "keeps ending; everything is being stopped"))
-            self._restarts.append(now)
+            self._restarts[name] = [*recent, now]
             self._say(
                 f"The {service.title} process ended by itself (exit code {child.returncode}); "
                 f"starting it again. Its log: {self._home.logs / name}.log"

@@ -139,9 +139,9 @@ async def _restore(config: RunConfig, surroundings: Surroundings) -> Restored:
     begins = await in_thread(restored, config, surroundings.candidates)
     for reason in begins.refused:
         logger.warning("a checkpoint cannot be used: %s", reason)
-    if begins.version > 0:
+    step, refused = begins.state.version, begins.refused
+    if step > 0:
         path = "" if begins.folder is None else str(begins.folder)
-        step, refused = begins.version, begins.refused
         surroundings.sink.log(ResumedLogged(at=time.time(), step=step, path=path, refused=refused))
     return begins
 

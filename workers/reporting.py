@@ -20,7 +20,7 @@ from lagoon.events import (
     TurnLogged,
 )
 from lagoon.ledger import Ledger
-from lagoon.metrics import Metric
+from lagoon.metrics import CATALOGUE, Metric
 from lagoon.staleness import StalenessAccount, mean
 from lagoon.statistics import wilson_interval
 from lagoon.trajectory import Trajectory
@@ -65,23 +65,15 @@ class Reporter:
             HistogramLogged(at=self._clock(), step=step, name=metric.name, counts=dict(counts))
         )
 
+    def histograms(self, step: int, counts: Mapping[str, Mapping[int, int]]) -> None:
+        """Exact counts of several histograms, by name, at a step."""
+        for name, found in counts.items():
+            self.histogram(step, CATALOGUE[name], found)
+
     def staleness(self, step: int, account: StalenessAccount) -> list[Point]:
         """Send the account's histograms; returns its scalars."""
-        for metric, counts in (
-            (m.GENERATION_HISTOGRAM, account.generation),
-            (m.WAITING_HISTOGRAM, account.waiting),
-            (m.TOTAL_HISTOGRAM, account.total),
-            (m.WORST_HISTOGRAM, account.worst),
-            (m.SPAN_HISTOGRAM, account.span),
-        ):
-            self.histogram(step, metric, counts)
-        return [
-            point(m.STALENESS_GENERATION, mean(account.generation)),
-            point(m.STALENESS_WAITING, mean(account.waiting)),
-            point(m.STALENESS_TOTAL, mean(account.total)),
-            point(m.STALENESS_WORST, max(account.worst, default=math.nan)),
-            point(m.STALENESS_COVERAGE, account.coverage),
-        ]
+        self.histograms(step, staleness_counts(account))
+        return staleness_points(account)
 
     def evaluation(self, step: int, trajectories: Sequence[Trajectory], seconds: float) -> None:
         """Success on the held-out tasks, with its interval and a few trajectories."""
@@ -108,6 +100,28 @@ class Reporter:
         stride = max(1, len(trajectories) // MAX_TRAJECTORIES_PER_STEP)
         for trajectory in trajectories[::stride][:MAX_TRAJECTORIES_PER_STEP]:
             self._sink.log(_readable(trajectory, step, self._clock()))
+
+
+def staleness_counts(account: StalenessAccount) -> dict[str, dict[int, int]]:
+    """The account's histograms, by name."""
+    return {
+        m.GENERATION_HISTOGRAM.name: dict(account.generation),
+        m.WAITING_HISTOGRAM.name: dict(account.waiting),
+        m.TOTAL_HISTOGRAM.name: dict(account.total),
+        m.WORST_HISTOGRAM.name: dict(account.worst),
+        m.SPAN_HISTOGRAM.name: dict(account.span),
+    }
+
+
+def staleness_points(account: StalenessAccount) -> list[Point]:
+    """The account's scalars."""
+    return [
+        point(m.STALENESS_GENERATION, mean(account.generation)),
+        point(m.STALENESS_WAITING, mean(account.waiting)),
+        point(m.STALENESS_TOTAL, mean(account.total)),
+        point(m.STALENESS_WORST, max(account.worst, default=math.nan)),
+        point(m.STALENESS_COVERAGE, account.coverage),
+    ]
 
 
 IN_THE_LOG = (m.REWARD_MEAN, m.HELDOUT_SUCCESS, m.LOSS, m.UPDATE_NORM, m.STEP_SECONDS)

@@ -61,16 +61,11 @@ class Restored:
     """The checkpoint; None: the run's starting model."""
     state: LoopState
     updates: tuple[Update, ...] = ()
-    """Updates after ``state`` that are made again before anything new is tried."""
+    """Updates after ``state`` that are made, and reported, again before anything new is tried."""
     kept: tuple[Kept, ...] = ()
     heldout_success: float | None = None
     refused: tuple[str, ...] = ()
     """Newer checkpoints that are damaged, each with the reason."""
-
-    @property
-    def version(self) -> int:
-        """Policy version at which training goes on."""
-        return self.updates[-1].state.version if self.updates else self.state.version
 
 
 def restored(config: RunConfig, candidates: Candidates) -> Restored:

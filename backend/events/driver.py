@@ -76,7 +76,7 @@ def note_resumed(
 ) -> None:
     """The attempt goes on from a checkpoint: what was done after it is superseded."""
     attempt.resumed_step = event.step
-    words = [f"Goes on from step {event.step}."]
+    words = [f"Goes on from step {event.step}." if event.step else "Begins anew."]
     if run.step > event.step:
         words.append(f"Steps {event.step + 1} to {run.step} are superseded.")
     if event.refused:

@@ -56,7 +56,9 @@ class Platform:
 
     def run(self, run_id: str) -> dict[str, Any]:
         """The run as it is now."""
-        found: dict[str, Any] = self.api.get(f"/runs/{run_id}").json()
+        answer = self.api.get(f"/runs/{run_id}")
+        assert answer.is_success, answer.text
+        found: dict[str, Any] = answer.json()
         return found
 
     def ended(self, run_id: str) -> dict[str, Any]:

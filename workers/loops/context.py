@@ -88,10 +88,10 @@ class LoopContext:
         """True for the versions that the run evaluates while it goes on."""
         return version % self.config.evaluation.every_steps == 0
 
-    def started(self) -> float:
-        """The stopwatch's reading from which the training time counts that starts now, with that
-        of earlier attempts."""
-        return self.stopwatch() - self.begins.seconds
+    def started(self, seconds_before: float) -> float:
+        """The stopwatch's reading from which the training time counts that starts now, with those
+        ``seconds_before`` of earlier attempts."""
+        return self.stopwatch() - seconds_before
 
     def out_of_time(self, started: float) -> bool:
         """True when the wall-clock budget, counted from ``started``, is spent."""

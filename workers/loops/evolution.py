@@ -51,7 +51,13 @@ from workers.loops.context import LoopContext, Outcome, supervised
 from workers.loops.proving import Prover
 from workers.loops.state import LoopState
 from workers.loops.updates import Update, append_update
-from workers.reporting import point, rollout_points, sync_points
+from workers.reporting import (
+    point,
+    rollout_points,
+    staleness_counts,
+    staleness_points,
+    sync_points,
+)
 from workers.rollout import EpisodeRequest
 
 STALENESS_BOUND = 0
@@ -89,10 +95,11 @@ class EvolutionLoop:
         """False while the unperturbed policy is being evaluated or updated."""
         self._changed = asyncio.Event()
         self._is_updating = False
-        """The generators' weights are on their way to the next version."""
+        """The generators' weights are on their way to a version that is not in the log yet."""
         self._num_tokens = context.begins.num_tokens
         self._num_episodes = context.begins.num_samples
         self._started: float | None = None
+        self._seconds_before = context.begins.seconds
 
     @property
     def version(self) -> int:
@@ -124,7 +131,9 @@ class EvolutionLoop:
         """What is needed to go on from the present version. Members that were evaluated for an
         update that was not made are evaluated again: their seeds follow from the version."""
         context, done = self.context, self.version * self.method.members_per_generation
-        seconds = 0.0 if self._started is None else context.stopwatch() - self._started
+        seconds = self._seconds_before
+        if self._started is not None:
+            seconds = context.stopwatch() - self._started
         return LoopState(
             version=self.version,
             evaluated=context.progress.evaluated,
@@ -191,12 +200,12 @@ class EvolutionLoop:
     async def _evolve(self) -> Outcome:
         """Consumes populations; produces versions; waits for the last member."""
         context, max_steps = self.context, self.context.config.budget.max_steps
-        await self._make_logged_updates()
         await self.prover.open()
+        await self._make_logged_updates()
         context.reporter.status("running", "Evaluating the unperturbed policy.")
         await context.evaluate_at_start()
         context.reporter.status("running", "Evolving.")
-        self._started = context.started()
+        self._started = context.started(self._seconds_before)
         while self.version < max_steps and not context.out_of_time(self._started):
             step_started = context.stopwatch()
             self._open = True
@@ -212,19 +221,30 @@ class EvolutionLoop:
         return await context.conclude(self.state, self._save)
 
     async def _make_logged_updates(self) -> None:
-        """Make the updates again that an earlier attempt had made after its checkpoint."""
+        """Make the updates again that an earlier attempt had made after its checkpoint.
+
+        Only their members are not evaluated again. What was reported of them is said once more.
+        """
         context = self.context
         for update in self._logged:
             state = update.state
-            context.reporter.status(
-                "running", f"Making update {state.version} again, from its log."
-            )
+            words = f"Making update {state.version} again, from its log."
+            context.reporter.status("running", words)
             reports = await self._updated(state.version, update.seeds, update.coefficients)
             refuse_other_weights(reports, update.checksum, state.version)
-            self.ledger, context.progress.version = state.ledger, state.version
-            context.progress.evaluated = state.evaluated
+            context.progress.version = state.version
+            (await self.prover.agree(state.version, reports)).refuse()
+            self.ledger, self._seconds_before = state.ledger, state.seconds
             self._num_tokens, self._num_episodes = state.num_tokens, state.num_samples
-            await asyncio.to_thread(append_update, self._log, update)
+            context.reporter.histograms(state.version, update.counts)
+            context.reporter.step(state.version, update.points)
+            await self._keep(update)
+            await context.after_update(self.state, self._save)
+
+    async def _keep(self, update: Update) -> None:
+        """Add an update that was made and reported to the log."""
+        await asyncio.to_thread(append_update, self._log, update)
+        self._is_updating = False
 
     @property
     def _log(self) -> Path:
@@ -238,7 +258,6 @@ class EvolutionLoop:
         reports = await self.context.generators.update(
             version, seeds, coefficients, self.method.noise_key
         )
-        self._is_updating = False
         return reports
 
     async def _population(self) -> list[Member] | None:
@@ -278,40 +297,33 @@ class EvolutionLoop:
         now = context.stopwatch()
         self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_episodes += len(trajectories)
-        context.reporter.step(
-            self.version,
-            [
-                *_fitness_points(fitness),
-                point(m.REWARD_MEAN, float(np.mean(fitness))),
-                point(m.REWARD_STD, float(np.std([t.reward for t in trajectories]))),
-                point(m.ZERO_VARIANCE_GROUPS, float(not has_signal(fitness))),
-                *context.reporter.staleness(self.version, account),
-                *rollout_points(trajectories, now - step_started),
-                *sync_points(proof),
-                point(m.SIGMA, sigma),
-                point(m.ALPHA, alpha),
-                point(m.UPDATE_NORM, reports[0].update_norm),
-                point(
-                    m.UPDATE_NORM_LAW,
-                    update_norm_law(alpha, reports[0].num_parameters, len(population)),
-                ),
-                point(m.DRIFT_NORM, reports[0].drift_norm),
-                point(m.STEP_SECONDS, now - step_started),
-                point(m.GENERATE_SECONDS, evaluated_at - step_started),
-                point(m.PUBLISH_SECONDS, now - evaluated_at),
-                point(m.TOTAL_TOKENS, self._num_tokens),
-                point(m.TOTAL_SAMPLES, self._num_episodes),
-                point(m.EVALUATIONS, self._num_episodes),
-            ],
-        )
+        counts = staleness_counts(account)
+        points = [
+            *_fitness_points(fitness),
+            point(m.REWARD_MEAN, float(np.mean(fitness))),
+            point(m.REWARD_STD, float(np.std([t.reward for t in trajectories]))),
+            point(m.ZERO_VARIANCE_GROUPS, float(not has_signal(fitness))),
+            *staleness_points(account),
+            *rollout_points(trajectories, now - step_started),
+            *sync_points(proof),
+            point(m.SIGMA, sigma),
+            point(m.ALPHA, alpha),
+            *_update_points(reports[0], alpha, len(population)),
+            point(m.STEP_SECONDS, now - step_started),
+            point(m.GENERATE_SECONDS, evaluated_at - step_started),
+            point(m.PUBLISH_SECONDS, now - evaluated_at),
+            point(m.TOTAL_TOKENS, self._num_tokens),
+            point(m.TOTAL_SAMPLES, self._num_episodes),
+            point(m.EVALUATIONS, self._num_episodes),
+        ]
+        context.reporter.histograms(self.version, counts)
+        context.reporter.step(self.version, points)
         context.reporter.trajectories(self.version, trajectories)
-        checksum = reports[0].checksum
         refuse_disagreement([report.checksum for report in reports], self.version)
         proof.refuse()
-        update = Update(
-            self.state(), tuple(seeds), tuple(coefficients), tuple(fitness), sigma, alpha, checksum
-        )
-        await asyncio.to_thread(append_update, self._log, update)
+        made = (tuple(seeds), tuple(coefficients), tuple(fitness), sigma, alpha)
+        checksum = reports[0].checksum
+        await self._keep(Update(self.state(), *made, checksum, tuple(points), counts))
 
     def _refuse_non_finite(self, fitness: Sequence[float]) -> None:
         wrong = non_finite(fitness)
@@ -329,6 +341,15 @@ class EvolutionLoop:
 
 async def _perturb(handle: GeneratorHandle, *, seed: int, sigma: float, noise: str) -> None:
     await handle.perturb(seed, sigma, noise)
+
+
+def _update_points(report: UpdateReport, alpha: float, num_members: int) -> list[Point]:
+    law = update_norm_law(alpha, report.num_parameters, num_members)
+    return [
+        point(m.UPDATE_NORM, report.update_norm),
+        point(m.UPDATE_NORM_LAW, law),
+        point(m.DRIFT_NORM, report.drift_norm),
+    ]
 
 
 def _fitness_points(fitness: Sequence[float]) -> list[Point]:

@@ -86,7 +86,8 @@ class PolicyGradientLoop:
         """Rollouts in flight, with their prompts' positions."""
         self._failure: BaseException | None = None
         self._is_stepping = False
-        """The trainer's weights are on their way to the next version."""
+        """The trainer's weights are on their way to a version that is not reported yet: from its
+        checkpoint the run would go on past a step that nobody was told of."""
         self._num_tokens, self._num_samples = begins.num_tokens, begins.num_samples
         self._started: float | None = None
 
@@ -120,7 +121,9 @@ class PolicyGradientLoop:
         """What is needed to go on from here. A batch drawn but not trained on goes back."""
         context = self.context
         in_flight = (*self._rollouts.values(), *self._again)
-        seconds = 0.0 if self._started is None else context.stopwatch() - self._started
+        seconds = context.begins.seconds
+        if self._started is not None:
+            seconds = context.stopwatch() - self._started
         return LoopState(
             version=self.version,
             evaluated=context.progress.evaluated,
@@ -202,7 +205,7 @@ class PolicyGradientLoop:
         context.reporter.status("running", f"Evaluating {which}.")
         await context.evaluate_at_start()
         context.reporter.status("running", "Training.")
-        self._started = context.started()
+        self._started = context.started(context.begins.seconds)
         while self.version < max_steps and not context.out_of_time(self._started):
             self._admit_at(self.version)
             step_started = context.stopwatch()
@@ -259,7 +262,6 @@ class PolicyGradientLoop:
         self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_samples += len(trajectories)
         context.progress.version += 1
-        self._is_stepping = False
         context.progress.activity = "updating"
         proof = await self.prover.publish(self.version, self.trainer)
         now = context.stopwatch()
@@ -280,6 +282,7 @@ class PolicyGradientLoop:
                 point(m.TOTAL_SAMPLES, self._num_samples),
             ],
         )
+        self._is_stepping = False
         context.reporter.trajectories(self.version, trajectories)
         proof.refuse()
 

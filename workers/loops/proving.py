@@ -46,7 +46,7 @@ from workers.proof import (
     once,
 )
 from workers.reporting import sync_points
-from workers.rollout import EpisodeFailure
+from workers.rollout import EpisodeFailure, EpisodeRequest
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,12 @@ class Prover:
 
     async def _choose(self) -> list[list[int]]:
         context = self._context
-        requests = [context.training_request(at, "canary", 0.0) for at in range(NUM_OPENINGS)]
+        # Held-out tasks: a training task that cannot be made is for training to meet.
+        indices = [context.heldout[at % len(context.heldout)] for at in range(NUM_OPENINGS)]
+        requests = [
+            EpisodeRequest(f"canary/{at}", f"heldout/{index}", "heldout", index, 0.0)
+            for at, index in enumerate(indices)
+        ]
         openings = await self._generators.ask(0, lambda handle: handle.openings(requests))
         if isinstance(openings, EpisodeFailure):
             raise environment_failed(openings)

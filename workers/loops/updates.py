@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from lagoon.events import Point
 from workers.loops.state import LoopState
 
 
@@ -31,6 +32,10 @@ class Update:
     alpha: float
     checksum: str
     """SHA-256 of the master weights after the update."""
+    points: tuple[Point, ...]
+    counts: dict[str, dict[int, int]]
+    """What was reported of it, metrics and histograms: the report of an update may not have arrived
+    when its driver is killed, so whoever makes it again reports it again."""
 
 
 _AS_JSON = TypeAdapter(Update)

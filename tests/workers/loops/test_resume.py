@@ -101,10 +101,10 @@ async def test_after_any_kills_every_prompt_is_trained_exactly_once(
     for number in range(100):
         begins = restored(config, candidates)
         fuse = Fuse(order.randrange(1, 120))
-        trainer = Trainer(fuse, begins.version)
-        generators = [Generator(fuse, begins.version, order) for _ in range(2)]
+        trainer = Trainer(fuse, begins.state.version)
+        generators = [Generator(fuse, begins.state.version, order) for _ in range(2)]
         context, _ = loop_context(config, generators, tmp_path / str(number), begins)
-        lineage.append((begins.version, trainer))
+        lineage.append((begins.state.version, trainer))
         loop = PolicyGradientLoop(context, trainer)
         try:
             assert await loop.run() == "finished"
