@@ -37,11 +37,11 @@ def num_points(home: Home, run: dict[str, Any]) -> int:
 
 
 def prompt_faults(api: Api, run: dict[str, Any], prompts_per_step: int) -> list[int]:
-    """Steps after which another number of prompts was trained on than that many a step."""
+    """Steps before which another number of prompts was trained on than that many a step."""
     series = api.get(f"/runs/{run['id']}/metrics", name=LEDGER_TRAINED.name, max_points=MAX_POINTS)
     [line] = series["series"] or [{"points": {"step": [], "value": []}}]
     steps, values = line["points"]["step"], line["points"]["value"]
-    wrong = [s for s, v in zip(steps, values, strict=True) if v != s * prompts_per_step]
+    wrong = [s for s, v in zip(steps, values, strict=True) if v != (s - 1) * prompts_per_step]
     return wrong + sorted(set(range(1, run["step"] + 1)) - set(steps))
 
 

@@ -57,9 +57,9 @@ def test_lost_doubled_and_changed_points_are_named(tmp_path: Path):
 
 
 def test_a_prompt_that_was_skipped_or_trained_twice_is_a_fault():
-    right = api(shown(LEDGER_TRAINED.name, [1, 2, 3], [4, 8, 12]))
+    right = api(shown(LEDGER_TRAINED.name, [1, 2, 3], [0, 4, 8]))
     assert prompt_faults(right, run(None), prompts_per_step=4) == []
-    wrong = api(shown(LEDGER_TRAINED.name, [1, 3], [4, 13]))
+    wrong = api(shown(LEDGER_TRAINED.name, [1, 3], [0, 13]))
     assert prompt_faults(wrong, run(None), prompts_per_step=4) == [3, 2]
 
 
