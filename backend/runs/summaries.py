@@ -76,7 +76,7 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
             AttemptOut.model_validate(attempt, from_attributes=True)
             for attempt in await repository.attempts(session, run.id)
         ],
-        desired="stop" if run.desired == "stop" else "run",
+        desired=run.desired,
         stop_requested_at=run.stop_requested_at,
         stop_requested_by=run.stop_requested_by,
         first_nan=await _first_nan(session, run.id),
