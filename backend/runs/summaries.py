@@ -18,7 +18,7 @@ from backend.runs.schemas import (
     CheckpointOut,
     FirstMismatch,
     FirstNan,
-    Gone,
+    Missing,
     RunDetail,
     RunReference,
     RunSummary,
@@ -88,9 +88,9 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
         ],
         parent_run_id=parent.id if parent else None,
         parent_step=run.parent_step,
-        gone=[
-            Gone.model_validate(each, from_attributes=True)
-            for each in await accounting.gone(session, run.id)
+        missing=[
+            Missing.model_validate(each, from_attributes=True)
+            for each in await accounting.missing(session, run.id)
         ],
     )
 

@@ -86,11 +86,11 @@ async def note_empty(session: AsyncSession, run_id: str, kind: Kind) -> None:
     await session.execute(statement.values(num_held=0, held_bytes=0))
 
 
-async def gone(session: AsyncSession, run_id: str) -> Sequence[RunStorage]:
+async def missing(session: AsyncSession, run_id: str) -> Sequence[RunStorage]:
     """What of the run was removed or dropped, by kind."""
     statement = select(RunStorage).where(RunStorage.run_id == run_id)
-    is_gone = (RunStorage.num_expired > 0) | (RunStorage.num_dropped > 0)
-    return (await session.scalars(statement.where(is_gone).order_by(RunStorage.kind))).all()
+    is_missing = (RunStorage.num_expired > 0) | (RunStorage.num_dropped > 0)
+    return (await session.scalars(statement.where(is_missing).order_by(RunStorage.kind))).all()
 
 
 def listed(counts: Mapping[Any, int]) -> str:

@@ -384,7 +384,7 @@ def test_the_storage_page_shows_bytes_by_run_and_kind_and_of_the_home() -> None:
 
 def test_what_is_gone_of_a_run_is_said_where_one_would_look_for_it() -> None:
     fake = FakeApi()
-    fake.runs[RUNS["running"]]["gone"] = canned.thinned()
+    fake.runs[RUNS["running"]]["missing"] = canned.thinned()
     head = "Its driver dropped: 3\u202f200 metric points, 412 trajectory texts."
     log = text(run_page("running", "logs", fake))
     assert head in log
