@@ -13,7 +13,7 @@ from pathlib import Path
 from cli.home import Home
 from cli.processes import load_stack
 from lagoon.proc import command_line, environment, pids, stat_fields
-from workers.remains import processes_of
+from workers.remains import MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,11 @@ class Target:
 
 def of_attempt(attempt_id: str) -> dict[int, str]:
     """The processes that carry the attempt's mark, by their command lines."""
+    mark = f"{MARK}={attempt_id}".encode()
     return {
         pid: b" ".join(command_line(pid)).decode(errors="replace")
-        for pid in processes_of([attempt_id])[attempt_id]
-        if stat_fields(pid)[:1] not in ([], ["Z"])
+        for pid in pids()
+        if mark in environment(pid) and stat_fields(pid)[:1] not in ([], ["Z"])
     }
 
 
