@@ -2,15 +2,7 @@
 
 from dashboard import markup, records
 from dashboard.words import number
-
-NOUNS = {
-    "log_lines": ("line", "lines"),
-    "trajectories": ("trajectory", "trajectories"),
-    "trajectory_texts": ("trajectory text", "trajectory texts"),
-    "points": ("metric point", "metric points"),
-    "histograms": ("histogram", "histograms"),
-    "checkpoints": ("checkpoint", "checkpoints"),
-}
+from lagoon.dropping import NOUNS
 
 
 def notice(detail: records.RunDetail, *kinds: str) -> str:

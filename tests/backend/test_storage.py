@@ -140,7 +140,7 @@ async def test_dropped_telemetry_is_said_in_the_history_and_on_the_run(api: Api)
         event = {"type": "telemetry_dropped", "at": 1.9e9, "cause": cause, "counts": dropped}
         await send(driver, run_id, api.batch([event]))
     assert await history(ada, run_id, "telemetry_dropped") == [
-        "The driver dropped the texts of 1 trajectory and 1,200 metric points: the API did not "
+        "The driver dropped 1 trajectory text and 1,200 metric points: the API did not "
         "take events, and the driver's spool reached its quota.",
         "The driver dropped 1 metric point: the disk of the driver's machine was full.",
     ]
