@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     """The newest trajectories of a run that are kept, likewise."""
     checkpoint_quota_bytes: int | None = Field(None, ge=0)
     """Bytes of weights in the home folder past which the oldest ones of ended runs are removed,
-    but for the newest and the final ones of each run. Default: no quota."""
+    but for the newest, the best and the final ones of each run. Default: no quota."""
     database_pool_size: int = Field(10, ge=1, le=1000)
     """Connections to Postgres that one API process keeps."""
 

@@ -6,13 +6,14 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cli.home import Home
 from cli.processes import load_stack
 from lagoon.proc import command_line, environment, pids, stat_fields
+from workers.remains import MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,12 @@ class Target:
 
 def of_attempt(attempt_id: str) -> dict[int, str]:
     """The processes that carry the attempt's mark, by their command lines."""
-    mark = f"LAGOON_ATTEMPT={attempt_id}".encode()
-    found = {}
-    for pid in pids():
-        if mark in environment(pid) and stat_fields(pid)[:1] not in ([], ["Z"]):
-            found[pid] = b" ".join(command_line(pid)).decode(errors="replace")
-    return found
+    mark = f"{MARK}={attempt_id}".encode()
+    return {
+        pid: b" ".join(command_line(pid)).decode(errors="replace")
+        for pid in pids()
+        if mark in environment(pid) and stat_fields(pid)[:1] not in ([], ["Z"])
+    }
 
 
 def _titled(text: str) -> Callable[[Home, str], list[int]]:
@@ -68,7 +69,7 @@ def _of_ray(program: str) -> Callable[[Home, str], list[int]]:
             pid
             for pid in pids()
             if mark in environment(pid)
-            and Path(command_line(pid)[0].decode(errors="replace")).name == program
+            and Path(b"".join(command_line(pid)[:1]).decode(errors="replace")).name == program
         ]
 
     return find
@@ -106,8 +107,3 @@ def kill(target: Target, home: Home, attempt_id: str, order: random.Random) -> i
         for file in (home.root / "valkey").glob("*.rdb"):
             file.unlink(missing_ok=True)
     return pid
-
-
-def by_name(names: Mapping[str, object] | None = None) -> dict[str, Target]:
-    """The targets by name; only those in ``names`` when given."""
-    return {target.name: target for target in TARGETS if names is None or target.name in names}

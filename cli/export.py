@@ -25,8 +25,8 @@ def exported(api: Api, run_id: str, max_points: int = MAX_POINTS) -> dict[str, A
     """A run's detail with its metrics, histograms, events, log and trajectories.
 
     ``truncated`` names what is not whole: metrics of more than ``max_points`` points, which the
-    API thins, the oldest events of a very long history, and under ``gone`` what retention removed
-    and the driver dropped. It is empty when all is there.
+    API thins, the oldest events of a very long history, and under ``missing`` what retention
+    removed and the driver dropped. It is empty when all is there.
     """
     run = api.get(f"/runs/{run_id}")
     series = api.get(f"/runs/{run_id}/series")["items"]
@@ -59,8 +59,8 @@ def _truncated(run: dict[str, Any], metrics: list[Any], events: list[Any]) -> di
     ]
     if thinned:
         parts["metrics"] = thinned
-    if run["gone"]:
-        parts["gone"] = run["gone"]
+    if run["missing"]:
+        parts["missing"] = run["missing"]
     if events and events[0]["n"] > 1:  # numbered from 1
         parts["events"] = {"n_total": events[-1]["n"], "n_shown": len(events)}
     return parts

@@ -22,6 +22,7 @@ from cli.services.ray_head import use_ray
 from cli.storage import storage
 from lagoon.config import RunConfig
 from lagoon.problems import field_problems
+from lagoon.sizes import in_words
 
 app = typer.Typer(
     help="Post-training of LLM agents with asynchronous RL and evolution strategies.",
@@ -118,7 +119,7 @@ def back_up(
     from cli.backup import backup  # noqa: PLC0415  it loads SQLAlchemy; most commands do without
 
     made = backup(find_home(home), file)
-    say(f"{file}: the database and {made['num_files']} files, {made['num_bytes'] / 1e6:.1f} MB.")
+    say(f"{file}: the database and {made['num_files']} files, {in_words(made['num_bytes'])}.")
 
 
 @app.command("restore")

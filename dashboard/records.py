@@ -159,7 +159,7 @@ class FirstMismatch(TypedDict):
     step: int
 
 
-class Gone(TypedDict):
+class Missing(TypedDict):
     """Data of a run, of one kind, that is not there any more, or never arrived."""
 
     kind: str
@@ -182,7 +182,7 @@ class RunDetail(RunSummary):
     checkpoints: list[Checkpoint]
     parent_run_id: str | None
     parent_step: int | None
-    gone: list[Gone]
+    missing: list[Missing]
 
 
 class Experiment(TypedDict, total=False):

@@ -101,9 +101,9 @@ class BudgetConfig(Section):
     max_seconds: float | None = Field(None, gt=0)
     """Wall-clock limit, counted from the first step; empty for none."""
     max_restarts: int = Field(3, ge=0, le=100)
-    """Times in a row that a run whose process died starts again by itself, from its newest
+    """Times in a row that the platform starts a run again whose process died, from its newest
     checkpoint, without getting further than before. What would only happen again, as an error of
-    its environment, ends it at once."""
+    its environment, ends it at once. Without a platform nobody starts it again."""
     stall_seconds: float = Field(DEFAULT_STALL_SECONDS, gt=0, le=604_800)
     """Time without a finished trajectory or step after which the run is ended as failed, with what
     it waited for as the reason."""

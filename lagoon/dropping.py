@@ -35,6 +35,16 @@ NUM_HALVINGS = 8
 Dropped = Counter[DroppedKind]
 """How many of each kind were dropped."""
 
+NOUNS: dict[str, tuple[str, str]] = {
+    "trajectory_texts": ("trajectory text", "trajectory texts"),
+    "trajectories": ("trajectory", "trajectories"),
+    "log_lines": ("line of the log", "lines of the log"),
+    "points": ("metric point", "metric points"),
+    "histograms": ("histogram", "histograms"),
+    "checkpoints": ("checkpoint", "checkpoints"),
+}
+"""One and several of each kind, for people; of checkpoints, which retention alone removes, too."""
+
 
 class Portion(Protocol):
     """Telemetry that is reduced as a whole: events in a file, for example."""

@@ -25,6 +25,8 @@ MAX_BATCH_PARTS = 50_000
 """The same over all events of a batch."""
 DroppedKind = Literal["trajectory_texts", "trajectories", "log_lines", "points", "histograms"]
 """What a driver drops, in this order, when its spool has no room (``lagoon/dropping.py``)."""
+DropCause = Literal["quota", "disk"]
+"""Why there was no room: the spool is at its quota, or the disk takes nothing more."""
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -217,8 +219,7 @@ class TelemetryDropped(_Event):
     """Telemetry that the driver had no room for, and that will never arrive."""
 
     type: Literal["telemetry_dropped"] = "telemetry_dropped"
-    cause: Literal["quota", "disk"]
-    """Why there was no room: the spool is at its quota, or the disk takes nothing more."""
+    cause: DropCause
     counts: dict[DroppedKind, Annotated[int, Field(ge=1)]]
     """How many of each kind since the last such event. A trajectory that lost its texts first and
     was dropped later counts as both."""

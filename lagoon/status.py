@@ -20,6 +20,9 @@ RayStatus = Literal[
 ]
 """A Ray job's state as the ``observe`` task saw it; ``missing``: Ray does not know the job."""
 
+OVER_FOR_RAY: tuple[RayStatus, ...] = ("succeeded", "failed", "stopped", "missing")
+"""What Ray says of a job that does not run (any more)."""
+
 
 class RunStatus(StrEnum):
     """The state of a run as its page shows it."""

@@ -15,7 +15,7 @@ take it.
 
 from typing import Literal, get_args
 
-from lagoon.status import RayStatus
+from lagoon.status import OVER_FOR_RAY, RayStatus
 from lagoon.truth import Desired, Heartbeat
 
 Measure = Literal["none", "ask", "ray_stop", "kill"]
@@ -28,9 +28,6 @@ KILL_AFTER_SECONDS = 23.0
 """Counted from the request, like the one before."""
 LEFT_BEHIND_SECONDS = 10.0
 """How long processes of an attempt that is over may take to end by themselves."""
-
-OVER_FOR_RAY: tuple[RayStatus, ...] = ("succeeded", "failed", "stopped", "missing")
-"""What Ray says of a job that does not run (any more)."""
 
 
 def measure(asked_seconds: float | None, over_seconds: float | None) -> Measure:

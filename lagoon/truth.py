@@ -20,7 +20,7 @@ ended with its driver's last word.
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from lagoon.status import EndMarker, RayStatus, RunStatus
+from lagoon.status import OVER_FOR_RAY, EndMarker, RayStatus, RunStatus
 
 Heartbeat = Literal["never", "fresh", "stale", "lost"]
 """How long the driver has been silent; ``never`` when nothing was heard of it yet."""
@@ -97,7 +97,7 @@ def _of_what_is_known(
         return _marked(marker, ray)
     if gone:
         return _over_for_ray(ray, desired)
-    if ray in ("succeeded", "failed", "missing", "stopped"):
+    if ray in OVER_FOR_RAY:
         if heard == "fresh":
             return _alive("unknown_to_ray")
         return _over_for_ray(ray, desired)

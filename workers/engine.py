@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 from lagoon.evolution import NoiseKey
 from lagoon.homes import make_short_folder
 from workers import engine_process
-from workers.checkpoint import save_checkpoint, weights_beside
 from workers.engine_settings import EngineSettings, engine_arguments, environment
 from workers.generators import UpdateReport
 from workers.imports import uncollected
+from workers.models.writing import save_model_folder, weights_beside
 from workers.payload import Weights, write_payload
 from workers.rollout import Sampled
 from workers.settings import own_home
@@ -209,7 +209,7 @@ class VLLMEngine:
         """Write the master as a Hugging Face folder."""
         weights = weights_beside(folder)
         await self._ask("lagoon_save_master", str(weights))
-        await asyncio.to_thread(save_checkpoint, folder, self._model_folder, "float32", weights)
+        await asyncio.to_thread(save_model_folder, folder, self._model_folder, "float32", weights)
 
     def shutdown(self) -> None:
         """End the engine process; nothing can be asked of it afterwards."""

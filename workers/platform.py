@@ -143,16 +143,7 @@ class Platform:
             "ray": "ok" if reachable else "unreachable",
             "boot_id": machine_id(),
             "cluster": _described(cluster) if cluster else None,
-            "jobs": [
-                {
-                    "attempt_id": job.attempt_id,
-                    "ray_status": job.ray_status,
-                    "message": job.message,
-                    "num_processes": job.num_processes,
-                    "num_killed": job.num_killed,
-                }
-                for job in jobs
-            ],
+            "jobs": [asdict(job) for job in jobs],
         }
         self._call("POST", "/observations", json=body)
 

@@ -22,7 +22,7 @@ from workers.canary import Answers, Scores, difference
 from workers.generators import RunFailed
 
 TOLERANCE_NATS = {"float32": 1e-4, "bfloat16": 0.25}
-"""Largest mean difference within an answer that is noise between two programs. Measured: see
+"""Largest mean difference within an answer that is noise between two programs: see
 ``docs/decisions/0017-weights-are-proved-by-canaries.md``."""
 VISIBLE_STEP = {"float32": 1e-6, "bfloat16": 1e-4}
 """Root mean square of a change of the weights that must show in some log-probability."""

@@ -19,10 +19,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from lagoon.dropping import NUM_STAGES, Dropped, fully_reduced, make_room, reduced
-from lagoon.events import Event, EventBatch, LogLogged, TelemetryDropped
+from lagoon.events import DropCause, Event, EventBatch, LogLogged, TelemetryDropped
 from workers.segments import Segment
 from workers.settings import DEFAULT_QUOTA_BYTES
 
@@ -32,8 +31,6 @@ KEPT_BYTES = 64 * 1024**2
 MAX_SEGMENT_BYTES = 8 * 1024**2
 NOTICE_SECONDS = 60.0
 """Time between two notices of what was dropped."""
-
-Cause = Literal["quota", "disk"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,15 +49,15 @@ class Spool:
     ) -> None:
         """A spool in a folder of its own; what the disk says against it does not stop it."""
         self._folder, self._writer = folder, writer
-        self._quotas: dict[Cause, int] = {"quota": quota_bytes, "disk": memory_quota_bytes}
+        self._quotas: dict[DropCause, int] = {"quota": quota_bytes, "disk": memory_quota_bytes}
         self._segment_bytes = min(MAX_SEGMENT_BYTES, quota_bytes // 16)
         self._stopwatch = stopwatch
         self._segments: deque[Segment] = deque()
         self._changed = threading.Condition()
         self.num_written, self.num_sent = 0, 0
         self._is_closed = self._is_disk_failing = False
-        self._full: set[Cause] = set()
-        self._dropped: dict[Cause, Dropped] = {"quota": Dropped(), "disk": Dropped()}
+        self._full: set[DropCause] = set()
+        self._dropped: dict[DropCause, Dropped] = {"quota": Dropped(), "disk": Dropped()}
         self._noticed: float | None = None
 
     @property
@@ -128,7 +125,7 @@ class Spool:
         with self._changed:
             self.num_sent += 1
 
-    def _of(self, cause: Cause) -> list[Segment]:
+    def _of(self, cause: DropCause) -> list[Segment]:
         """The segments on the disk, or those in memory."""
         return [each for each in self._segments if (each.path is None) == (cause == "disk")]
 
@@ -154,7 +151,7 @@ class Spool:
         if is_new:
             self._segments.append(segment)
 
-    def _open_segment(self, cause: Cause) -> Segment:
+    def _open_segment(self, cause: DropCause) -> Segment:
         """The newest segment, if it is of that kind and takes another batch; else a new one.
 
         Only what went through the same stages as new events do stands in one segment.
@@ -197,7 +194,7 @@ class Spool:
                     self._segments.remove(segment)
                     segment.remove()
 
-    def _fit(self, cause: Cause, more_bytes: int) -> None:
+    def _fit(self, cause: DropCause, more_bytes: int) -> None:
         """Make room for ``more_bytes`` within the quota.
 
         Delivered files go first. What must be dropped then makes a quarter of the quota free, so
@@ -212,7 +209,7 @@ class Spool:
             excess = make_room(portions, excess + quota // 4) - quota // 4
         self._full = self._full | {cause} if excess > 0 else self._full - {cause}
 
-    def advance(self, segment: Segment, cause: Cause) -> None:
+    def advance(self, segment: Segment, cause: DropCause) -> None:
         """Take a segment through the next stage, unless its batches are on their way."""
         with self._changed:
             if segment.first_number <= self.num_sent + 1:
@@ -244,7 +241,7 @@ class Spool:
 class _Portion:
     """A segment as ``make_room`` sees it."""
 
-    def __init__(self, segment: Segment, spool: Spool, cause: Cause) -> None:
+    def __init__(self, segment: Segment, spool: Spool, cause: DropCause) -> None:
         self._segment, self._spool, self._cause = segment, spool, cause
 
     @property

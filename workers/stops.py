@@ -101,7 +101,8 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
     """The result of a blocking call, in a thread that nobody waits for after a cancellation.
 
     Those of ``asyncio.to_thread`` are waited for before the process can end, and a run that is
-    stopped while its model is fetched would stay until it is.
+    stopped while its model is fetched would stay until it is. What writes a run's own files belongs
+    there for that very reason; what only fetches or reads belongs here.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -34,8 +34,8 @@ from lagoon.metrics import (
     Metric,
 )
 from lagoon.trajectory import TrainingSample
-from workers.checkpoint import save_checkpoint, weights_beside
 from workers.microbatches import MicroBatch, by_trajectory, micro_batches
+from workers.models.writing import save_model_folder, weights_beside
 from workers.optimizer import Optimizer
 from workers.packing import alone, sharing_prompts
 from workers.payload import checksum
@@ -147,7 +147,7 @@ class Trainer:
             for name, parameter in self._policy.model.named_parameters()
         }
         save_file(tensors, weights, metadata={"format": "pt"})
-        save_checkpoint(folder, self._model_folder, self._dtype, weights)
+        save_model_folder(folder, self._model_folder, self._dtype, weights)
         (folder / OPTIMIZER).parent.mkdir(exist_ok=True)
         save_file(self._optimizer.state(), folder / OPTIMIZER)
 

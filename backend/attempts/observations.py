@@ -14,7 +14,7 @@ from backend.models import Attempt, ClusterObservation, Run
 from backend.runs.transitions import record
 from backend.slots import nodes
 from backend.text import excerpt
-from lagoon.status import RayStatus, RunStatus
+from lagoon.status import RunStatus
 from lagoon.stopping import Measure, is_gone, measure
 
 GONE_WORDS = "None of its processes is left; what they held is free."
@@ -82,13 +82,13 @@ def _is_gone(
 ) -> bool:
     is_here = bool(boot_id) and attempt.heartbeat_boot_id == boot_id
     is_over = attempt.marker is not None or RunStatus(attempt.status).is_terminal
-    said: RayStatus = attempt.ray_status  # type: ignore[assignment]  # it was just seen
+    assert attempt.ray_status is not None  # it was just seen
     return is_gone(
-        said if is_over else believed_ray_status(attempt, now),
+        attempt.ray_status if is_over else believed_ray_status(attempt, now),
         attempt.num_processes or 0,
         heard(attempt, now, listening_since),
         same_machine=is_here,
-        desired="stop" if run.desired == "stop" else "run",
+        desired=run.desired,
         is_over=is_over,
     )
 

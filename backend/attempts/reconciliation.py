@@ -25,9 +25,9 @@ from backend.runs.resuming import fail
 from backend.runs.transitions import move, record
 from backend.text import first_line
 from lagoon.config import DEFAULT_STALL_SECONDS
-from lagoon.stalls import Activity, idle_words, standstill
-from lagoon.status import EndMarker, RayStatus, RunStatus
-from lagoon.truth import Desired, Heartbeat, Verdict, heartbeat, judge
+from lagoon.stalls import idle_words, standstill
+from lagoon.status import RayStatus, RunStatus
+from lagoon.truth import Heartbeat, Verdict, heartbeat, judge
 
 SUBMISSION_GRACE = timedelta(seconds=15)
 """A job that was just submitted need not be in Ray's list yet."""
@@ -60,7 +60,7 @@ async def reconcile(
         heard(attempt, now, listening_since),
         believed_ray_status(attempt, now),
         None,
-        _desired(run),
+        run.desired,
         gone=attempt.gone_at is not None,
         stalled=bool(stalled),
     )
@@ -76,9 +76,8 @@ async def reconcile(
 
 async def settle_marked(session: AsyncSession, run: Run, attempt: Attempt, now: datetime) -> bool:
     """End an active attempt by its end marker, if that is enough; whether it was."""
-    marker: EndMarker | None = attempt.marker  # type: ignore[assignment]  # one of them, or none
     ray, gone = believed_ray_status(attempt, now), attempt.gone_at is not None
-    verdict = judge("fresh", ray, marker, _desired(run), gone=gone)
+    verdict = judge("fresh", ray, attempt.marker, run.desired, gone=gone)
     if verdict.outcome is None:
         return False
     reason = f"{attempt.marker_reason or ''} {verdict.reason}".strip()
@@ -101,13 +100,9 @@ def _why_stopped(run: Run, attempt: Attempt, said: str) -> str:
     return words + (" It saved no weights after that; earlier ones are safe." if is_loss else "")
 
 
-def _desired(run: Run) -> Desired:
-    return "stop" if run.desired == "stop" else "run"
-
-
 def _stalled_words(run: Run, attempt: Attempt) -> str:
     """What the driver waits for, by its last word, when that is worth a word; else empty."""
-    activity: Activity | None = attempt.activity  # type: ignore[assignment]  # one of them, or none
+    activity = attempt.activity
     if activity is None or attempt.idle_seconds is None:
         return ""
     limit = run.config["budget"].get("stall_seconds", DEFAULT_STALL_SECONDS)
@@ -124,10 +119,9 @@ def heard(attempt: Attempt, now: datetime, listening_since: datetime) -> Heartbe
 
 def believed_ray_status(attempt: Attempt, now: datetime) -> RayStatus:
     """What Ray was last seen to say, as far as it is evidence."""
-    if attempt.ray_seen_at is None or now - attempt.ray_seen_at > OBSERVATION_LASTS:
+    status, seen, submitted = attempt.ray_status, attempt.ray_seen_at, attempt.submitted_at
+    if status is None or seen is None or now - seen > OBSERVATION_LASTS:
         return "unreachable"
-    status: RayStatus = attempt.ray_status  # type: ignore[assignment]  # one of them, or not seen
-    submitted = attempt.submitted_at
     if status == "missing" and (submitted is None or now - submitted <= SUBMISSION_GRACE):
         return "pending"
     return status

@@ -3,10 +3,13 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Double, ForeignKey, Identity, Index, UniqueConstraint
+from sqlalchemy import Double, ForeignKey, Identity, Index, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from backend.models.base import Base
+from lagoon.stalls import Activity
+from lagoon.status import EndMarker, RayStatus
+from lagoon.truth import Condition, Desired
 
 
 class Run(Base):
@@ -38,11 +41,11 @@ class Run(Base):
     status: Mapped[str]
     reason: Mapped[str]
     """Why the run is in its status, in one sentence; empty when there is nothing to say."""
-    condition: Mapped[str]
-    """How an active run is, beside its status (``lagoon.truth.Condition``); empty: all is well."""
+    condition: Mapped[Condition] = mapped_column(Text)
+    """How an active run is, beside its status; empty: all is well."""
     condition_since: Mapped[datetime | None]
-    desired: Mapped[str]
-    """What people want of the run (``lagoon.truth.Desired``): that it runs, or that it stops."""
+    desired: Mapped[Desired] = mapped_column(Text)
+    """What people want of the run: that it runs, or that it stops."""
     waiting_for_id: Mapped[str | None]
     """The first run that the reason of a queued run speaks of."""
     priority: Mapped[str] = mapped_column(default="normal")
@@ -98,16 +101,17 @@ class Attempt(Base):
     """The driver's machine, as the driver named it (``lagoon.proc.machine_id``)."""
     trajectories: Mapped[int]
     """Finished by the driver, as it last said."""
-    activity: Mapped[str | None]
-    """What the driver's loop was last at (``lagoon.stalls.Activity``)."""
+    activity: Mapped[Activity | None] = mapped_column(Text)
+    """What the driver's loop was last at."""
     idle_seconds: Mapped[float | None] = mapped_column(Double)
     """How long it had made no progress then."""
-    ray_status: Mapped[str | None]
+    ray_status: Mapped[RayStatus | None] = mapped_column(Text)
     ray_message: Mapped[str | None]
     ray_seen_at: Mapped[datetime | None]
 
-    marker: Mapped[str | None]
-    """The driver's last word on how it ended, which decides once its processes may."""
+    marker: Mapped[EndMarker | None] = mapped_column(Text)
+    """The driver's last word on how it ended. It decides, but for a stop that was asked for: that
+    waits until the processes are gone."""
     marker_reason: Mapped[str | None]
     marker_is_transient: Mapped[bool]
     """A failure that need not happen again."""

@@ -1,4 +1,4 @@
-"""What each run holds in the database, and what of it is gone."""
+"""What each run holds in the database, and what of it is missing."""
 
 from sqlalchemy import ForeignKey
 from sqlalchemy.orm import Mapped, mapped_column

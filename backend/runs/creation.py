@@ -26,7 +26,7 @@ async def add_run(
     run_id: str | None = None,
     fork_of: Checkpoint | None = None,
 ) -> Run:
-    """A queued run with its first attempt. The scheduler starts it when the machine is free.
+    """A queued run with its first attempt. The scheduler starts it when its turn has come.
 
     A fork begins with another run's checkpoint.
     """

@@ -46,7 +46,7 @@ async def fail(
     max_restarts = RunConfig.model_validate(run.config).budget.max_restarts
     restart = next_attempt(
         is_transient=is_transient,
-        desired="stop" if run.desired == "stop" else "run",
+        desired=run.desired,
         num_restarts=_restarts_in_a_row(attempts),
         max_restarts=max_restarts,
     )

@@ -145,7 +145,7 @@ class CheckpointOut(BaseModel):
     num_bytes: int | None
 
 
-class Gone(BaseModel):
+class Missing(BaseModel):
     """Data of the run, of one kind, that is not there any more, or never arrived."""
 
     kind: str
@@ -171,7 +171,7 @@ class RunDetail(RunSummary):
     parent_run_id: str | None
     """The run that it is a fork of, for a viewer who may see that one."""
     parent_step: int | None
-    gone: list[Gone]
+    missing: list[Missing]
 
 
 class Deleted(BaseModel):

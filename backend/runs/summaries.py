@@ -18,7 +18,7 @@ from backend.runs.schemas import (
     CheckpointOut,
     FirstMismatch,
     FirstNan,
-    Gone,
+    Missing,
     RunDetail,
     RunReference,
     RunSummary,
@@ -76,7 +76,7 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
             AttemptOut.model_validate(attempt, from_attributes=True)
             for attempt in await repository.attempts(session, run.id)
         ],
-        desired="stop" if run.desired == "stop" else "run",
+        desired=run.desired,
         stop_requested_at=run.stop_requested_at,
         stop_requested_by=run.stop_requested_by,
         first_nan=await _first_nan(session, run.id),
@@ -88,9 +88,9 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
         ],
         parent_run_id=parent.id if parent else None,
         parent_step=run.parent_step,
-        gone=[
-            Gone.model_validate(each, from_attributes=True)
-            for each in await accounting.gone(session, run.id)
+        missing=[
+            Missing.model_validate(each, from_attributes=True)
+            for each in await accounting.missing(session, run.id)
         ],
     )
 

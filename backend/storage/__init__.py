@@ -1,1 +1,1 @@
-"""Keeping house: what runs take, how long it is kept, and what is gone."""
+"""Keeping house: what runs take, how long it is kept, and what is missing."""

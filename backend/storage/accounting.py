@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, Run, RunStorage
 from backend.runs.transitions import record
+from lagoon.dropping import NOUNS
 from lagoon.events import (
     DroppedKind,
     Event,
@@ -29,14 +30,6 @@ KINDS: tuple[str, ...] = (*get_args(DroppedKind), "checkpoints")
 # Bytes of a row beside its text: Postgres' own header, the fixed columns, the index entries.
 LOG_ROW, TRAJECTORY_ROW, TURN, POINT, HISTOGRAM_ROW, BIN = 80, 300, 60, 110, 150, 16
 
-WORDS: dict[str, tuple[str, str]] = {
-    "trajectory_texts": ("the texts of {} trajectory", "the texts of {} trajectories"),
-    "trajectories": ("{} trajectory", "{} trajectories"),
-    "log_lines": ("{} line of the log", "{} lines of the log"),
-    "points": ("{} metric point", "{} metric points"),
-    "histograms": ("{} histogram", "{} histograms"),
-    "checkpoints": ("{} checkpoint", "{} checkpoints"),
-}
 CAUSES = {
     "quota": "the API did not take events, and the driver's spool reached its quota",
     "disk": "the disk of the driver's machine was full",
@@ -86,17 +79,17 @@ async def note_empty(session: AsyncSession, run_id: str, kind: Kind) -> None:
     await session.execute(statement.values(num_held=0, held_bytes=0))
 
 
-async def gone(session: AsyncSession, run_id: str) -> Sequence[RunStorage]:
+async def missing(session: AsyncSession, run_id: str) -> Sequence[RunStorage]:
     """What of the run was removed or dropped, by kind."""
     statement = select(RunStorage).where(RunStorage.run_id == run_id)
-    is_gone = (RunStorage.num_expired > 0) | (RunStorage.num_dropped > 0)
-    return (await session.scalars(statement.where(is_gone).order_by(RunStorage.kind))).all()
+    is_missing = (RunStorage.num_expired > 0) | (RunStorage.num_dropped > 0)
+    return (await session.scalars(statement.where(is_missing).order_by(RunStorage.kind))).all()
 
 
 def listed(counts: Mapping[Any, int]) -> str:
     """Counts by kind in words: ``3 trajectories and 1,200 metric points``."""
     parts = [
-        WORDS[kind][0 if counts[kind] == 1 else 1].format(f"{counts[kind]:,}")
+        f"{counts[kind]:,} {NOUNS[kind][0 if counts[kind] == 1 else 1]}"
         for kind in KINDS
         if kind in counts
     ]

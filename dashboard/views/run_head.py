@@ -8,7 +8,7 @@ import streamlit as st
 from dashboard import markup, records, trouble
 from dashboard.client import ApiError, ApiUnreachable, Unavailable
 from dashboard.session import Site, remembered
-from dashboard.views import gone, run_end, run_resume
+from dashboard.views import missing, run_end, run_resume
 from dashboard.views.area import RunArea
 from dashboard.words import (
     clock_time,
@@ -58,7 +58,7 @@ def _refreshed(area: RunArea) -> records.RunDetail:
 def alarms(detail: records.RunDetail) -> None:
     """What was dropped; the first NaN and the first weights that did not arrive, named; the
     traceback of a failure, folded."""
-    if lost := gone.dropped(detail):
+    if lost := missing.dropped(detail):
         st.html(lost)
     if detail["first_nan"]:
         nan = detail["first_nan"]

@@ -39,11 +39,7 @@ def same(left: float, right: float) -> bool:
     return left == right and math.copysign(1, left) == math.copysign(1, right)
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.floats(width=64), min_size=1, max_size=200))
 async def test_any_float64_comes_back_as_it_was(api: Api, values: list[float]) -> None:
     user = await api.user(f"user {uuid.uuid4()}")

@@ -140,11 +140,11 @@ async def test_dropped_telemetry_is_said_in_the_history_and_on_the_run(api: Api)
         event = {"type": "telemetry_dropped", "at": 1.9e9, "cause": cause, "counts": dropped}
         await send(driver, run_id, api.batch([event]))
     assert await history(ada, run_id, "telemetry_dropped") == [
-        "The driver dropped the texts of 1 trajectory and 1,200 metric points: the API did not "
+        "The driver dropped 1 trajectory text and 1,200 metric points: the API did not "
         "take events, and the driver's spool reached its quota.",
         "The driver dropped 1 metric point: the disk of the driver's machine was full.",
     ]
-    assert (await read_run(ada, run_id))["gone"] == [
+    assert (await read_run(ada, run_id))["missing"] == [
         {"kind": "points", "num_expired": 0, "num_dropped": 1201},
         {"kind": "trajectory_texts", "num_expired": 0, "num_dropped": 1},
     ]
@@ -162,7 +162,7 @@ async def test_without_limits_of_time_what_is_within_the_caps_stays_for_ever(api
     await retention.turn(api.context)
     root = await api.user("root", "admin")  # the owner's session has long expired
     assert await log_of(root, run_id) == ["1", "2", "3"]
-    assert (await read_run(root, run_id))["gone"] == []
+    assert (await read_run(root, run_id))["missing"] == []
 
 
 async def test_of_a_run_past_the_cap_the_newest_lines_and_trajectories_stay(
@@ -184,7 +184,7 @@ async def test_of_a_run_past_the_cap_the_newest_lines_and_trajectories_stay(
         assert await history(ada, above, "expired") == [
             "Retention removed 25 lines of the log, the oldest: the newest 100 of a run are kept."
         ]
-        assert (await read_run(ada, above))["gone"] == [
+        assert (await read_run(ada, above))["missing"] == [
             {"kind": "log_lines", "num_expired": 25, "num_dropped": 0}
         ]
         assert (await held(api))[above, "log_lines"][0] == 100
@@ -237,9 +237,9 @@ async def test_a_driver_reports_on_while_rows_of_its_run_are_removed(
 
         await asyncio.gather(retention.turn(api.context), report())
         kept = await log_of(ada, run_id)
-        [gone] = (await read_run(ada, run_id))["gone"]
-        assert gone["num_expired"] >= 300
-        assert kept == [str(n) for n in range(gone["num_expired"] + 1, 431)]
+        [missing] = (await read_run(ada, run_id))["missing"]
+        assert missing["num_expired"] >= 300
+        assert kept == [str(n) for n in range(missing["num_expired"] + 1, 431)]
         assert (await held(api))[run_id, "log_lines"][0] == len(kept)
 
 
@@ -287,8 +287,8 @@ async def test_a_counter_that_is_too_high_is_set_right_and_nothing_is_invented(
         api.clock.advance(2 * DAY)
         await retention.turn(api.context)
         assert (await held(api))[run_id, "log_lines"] == (0, 0)
-        [gone] = (await read_run(ada, run_id))["gone"]
-        assert gone["num_expired"] == 2
+        [missing] = (await read_run(ada, run_id))["missing"]
+        assert missing["num_expired"] == 2
 
 
 async def test_one_process_at_a_time_removes(database_url: str, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ async def test_past_the_quota_the_oldest_weights_of_ended_runs_go_but_never_the_
             "Retention removed the weights of step 1 (100 bytes): the home folder's weights may "
             "take 600 bytes."
         ]
-        assert (await read_run(ada, first))["gone"] == [
+        assert (await read_run(ada, first))["missing"] == [
             {"kind": "checkpoints", "num_expired": 2, "num_dropped": 0}
         ]
 

@@ -70,7 +70,7 @@ def run(**changes: Any) -> dict[str, Any]:
         "first_heldout_success": 0.25,
         "last_heldout_success": 0.5,
         "traceback": None,
-        "gone": [],
+        "missing": [],
     } | changes
 
 

@@ -102,7 +102,7 @@ def test_what_the_api_gives_only_in_part_is_named():
     }
 
 
-def test_what_is_gone_of_a_run_is_named():
-    gone = [{"kind": "log_lines", "num_expired": 3, "num_dropped": 0}]
-    api = FakeApi({**answers(), "GET /runs/r1": run(gone=gone)})
-    assert document(api)["truncated"] == {"gone": gone}
+def test_what_is_missing_of_a_run_is_named():
+    missing = [{"kind": "log_lines", "num_expired": 3, "num_dropped": 0}]
+    api = FakeApi({**answers(), "GET /runs/r1": run(missing=missing)})
+    assert document(api)["truncated"] == {"missing": missing}

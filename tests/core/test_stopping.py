@@ -6,12 +6,11 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lagoon.status import RayStatus
+from lagoon.status import OVER_FOR_RAY, RayStatus
 from lagoon.stopping import (
     KILL_AFTER_SECONDS,
     LEFT_BEHIND_SECONDS,
     MEASURES,
-    OVER_FOR_RAY,
     RAY_STOP_AFTER_SECONDS,
     is_gone,
     measure,

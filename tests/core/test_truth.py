@@ -6,7 +6,7 @@ from typing import NamedTuple, get_args
 
 import pytest
 
-from lagoon.status import TRANSITIONS, EndMarker, RayStatus, RunStatus
+from lagoon.status import OVER_FOR_RAY, TRANSITIONS, EndMarker, RayStatus, RunStatus
 from lagoon.truth import (
     HEARTBEATS,
     LOST_AFTER_SECONDS,
@@ -22,7 +22,6 @@ from lagoon.truth import (
 RAY: tuple[RayStatus, ...] = get_args(RayStatus)
 MARKERS: tuple[EndMarker | None, ...] = (None, *get_args(EndMarker))
 DESIRED: tuple[Desired, ...] = get_args(Desired)
-OVER_FOR_RAY = ("succeeded", "failed", "missing", "stopped")
 
 
 class Seen(NamedTuple):

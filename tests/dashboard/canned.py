@@ -88,7 +88,7 @@ def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Js
         "checkpoints": [],
         "parent_run_id": None,
         "parent_step": None,
-        "gone": [],
+        "missing": [],
     }
     return {**detail, **changes}
 
@@ -264,7 +264,7 @@ def presets() -> list[Json]:
 
 
 def thinned() -> list[Json]:
-    """What is gone of a run that was thinned by everything."""
+    """What is missing of a run that was thinned by everything."""
     return [
         {"kind": "log_lines", "num_expired": 12_000, "num_dropped": 0},
         {"kind": "points", "num_expired": 0, "num_dropped": 3200},

@@ -53,7 +53,7 @@ def entered(draw: st.DrawFn) -> tuple[list[fields.FormSection], fields.Values]:
     return form, values | {field.path: draw(values_for(field)) for field in chosen}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(entered())
 def test_any_valid_configuration_survives_the_form(
     case: tuple[list[fields.FormSection], fields.Values],

@@ -382,13 +382,13 @@ def test_the_storage_page_shows_bytes_by_run_and_kind_and_of_the_home() -> None:
     assert 'href="run?run=r7k2m9qd"' in shown
 
 
-def test_what_is_gone_of_a_run_is_said_where_one_would_look_for_it() -> None:
+def test_what_is_missing_of_a_run_is_said_where_one_would_look_for_it() -> None:
     fake = FakeApi()
-    fake.runs[RUNS["running"]]["gone"] = canned.thinned()
+    fake.runs[RUNS["running"]]["missing"] = canned.thinned()
     head = "Its driver dropped: 3\u202f200 metric points, 412 trajectory texts."
     log = text(run_page("running", "logs", fake))
     assert head in log
-    assert "12\u202f000 older lines were removed by retention." in log
+    assert "12\u202f000 older lines of the log were removed by retention." in log
     shown = text(run_page("running", "trajectories", fake))
     assert "1 older trajectory was removed by retention." in shown
     assert "412 trajectory texts were dropped by the driver for lack of room." in shown

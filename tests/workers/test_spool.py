@@ -177,7 +177,7 @@ def test_a_segment_that_cannot_be_read_costs_its_events_and_no_number(tmp_path: 
     assert "cannot be read from the spool" in event.lines[0]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(["write", "take"]), max_size=300), st.integers(1, 40))
 def test_whatever_comes_in_between_run_events_and_the_ledger_arrive_once_in_order(
     tmp_path_factory: pytest.TempPathFactory, moves: list[str], lines: int
@@ -232,4 +232,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=20, stateful_step_count=60, deadline=None)
+TestLife.settings = settings(max_examples=20, stateful_step_count=60)

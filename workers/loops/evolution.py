@@ -14,7 +14,8 @@ update      consumes the population's fitness; produces a policy version; waits 
 
 This is the asynchronous loop with a barrier: with a staleness bound of 0 the next members are
 admitted only at the new version. The generators keep the fp32 master weights and apply the same
-update from the same seeds; their checksums must agree after it. Versions count updates.
+update from the same seeds; their checksums and their answers must agree after it (``proving.py``).
+Versions count updates.
 
 Every update goes to a log, from which it can be made again: an attempt begins with its checkpoint,
 makes the logged updates after it, and goes on with a generation of its own.

@@ -15,7 +15,8 @@ training    consumes ready groups; produces policy versions; waits for a full ba
 
 This is the asynchronous loop. With a staleness bound of 0 admission opens only when the update
 before has been published, so generation and training take turns and nothing trained on is stale:
-synchronous training is that setting, not another loop. Versions count optimizer steps.
+synchronous training is that setting, not another loop. Versions count optimizer steps. A publish is
+over when the generators have proved what they hold (``proving.py``).
 
 An attempt begins with the state that its checkpoint holds: groups that were ready are in the pool,
 and prompts that were in flight are issued again, before any new one.

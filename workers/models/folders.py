@@ -20,8 +20,9 @@ Progress = Callable[[str], None]
 """Takes a line that says how far a build is."""
 Builder = Callable[[Path, Progress], dict[str, Any]]
 REPORT = "build.json"
-UNFINISHED = ".building-"
 """The file in a built model's folder that says how it was built and what it can do."""
+UNFINISHED = ".building-"
+"""How the names of folders begin in which a model is being built."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 REQUIRED = {
     "configuration": ("config.json",),

@@ -6,7 +6,7 @@ import streamlit as st
 
 from dashboard import markup
 from dashboard.run_yaml import to_yaml
-from dashboard.views import gone
+from dashboard.views import missing
 from dashboard.views.area import RunArea
 from lagoon.sizes import in_words
 
@@ -20,7 +20,7 @@ def show(area: RunArea) -> None:
         st.code(to_yaml(detail["config"]), language="yaml")
     with right, st.container(key="panel_checkpoints"):
         st.html(markup.heading("Checkpoints", "Model folders in Hugging Face format"))
-        if thinned := gone.notice(detail, "checkpoints"):
+        if thinned := missing.notice(detail, "checkpoints"):
             st.html(thinned)
         if detail["checkpoints"]:
             rows = [

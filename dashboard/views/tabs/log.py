@@ -3,7 +3,7 @@
 import streamlit as st
 
 from dashboard import markup, records
-from dashboard.views import gone
+from dashboard.views import missing
 from dashboard.views.area import RunArea
 from dashboard.words import day_time
 
@@ -13,7 +13,7 @@ MAX_LINES = 1000
 def show(area: RunArea) -> None:
     """The newest lines, read on from the last one seen."""
     lines = tail(area)
-    if thinned := gone.notice(area.detail, "log_lines"):
+    if thinned := missing.notice(area.detail, "log_lines"):
         st.html(thinned)
     if not lines and not thinned:
         st.html(markup.empty("No log yet.", "The driver writes its first line when it starts."))

@@ -5,7 +5,7 @@ from html import escape
 import streamlit as st
 
 from dashboard import markup, records
-from dashboard.views import gone
+from dashboard.views import missing
 from dashboard.views.area import RunArea
 from dashboard.views.url_choice import url_choice
 from dashboard.words import duration, number, plural, to_float
@@ -26,7 +26,7 @@ def controls() -> dict[str, str]:
 
 def show(area: RunArea) -> None:
     """Cards, newest first."""
-    if thinned := gone.notice(area.detail, "trajectories", "trajectory_texts"):
+    if thinned := missing.notice(area.detail, "trajectories", "trajectory_texts"):
         st.html(thinned)
     split, outcome = area.controls.get("split", "all"), area.controls.get("outcome", "all")
     page = area.watch.kept(

@@ -1,4 +1,4 @@
-"""Model folders in Hugging Face format: the weights of a run with everything else of its model."""
+"""Write model folders in Hugging Face format: new weights with everything else of their model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ WEIGHT_SUFFIXES = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json"
 
 
 def weights_beside(folder: Path) -> Path:
-    """Where to write the weights before ``save_checkpoint`` moves them into ``folder``."""
+    """Where to write the weights before ``save_model_folder`` moves them into ``folder``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     return folder.with_name(folder.name + ".partial.safetensors")
 
 
-def save_checkpoint(folder: Path, model_folder: Path, dtype: str, weights: Path) -> None:
+def save_model_folder(folder: Path, model_folder: Path, dtype: str, weights: Path) -> None:
     """Make ``folder`` a copy of ``model_folder`` with the file ``weights``, which moves there.
 
     The folder appears only when it is complete. ``dtype`` is the weights' number format.

@@ -2,20 +2,12 @@
 
 from dashboard import markup, records
 from dashboard.words import number
-
-NOUNS = {
-    "log_lines": ("line", "lines"),
-    "trajectories": ("trajectory", "trajectories"),
-    "trajectory_texts": ("trajectory text", "trajectory texts"),
-    "points": ("metric point", "metric points"),
-    "histograms": ("histogram", "histograms"),
-    "checkpoints": ("checkpoint", "checkpoints"),
-}
+from lagoon.dropping import NOUNS
 
 
 def notice(detail: records.RunDetail, *kinds: str) -> str:
     """A sentence for each of ``kinds`` that retention or the driver thinned; empty for none."""
-    found = [each for each in detail["gone"] if each["kind"] in kinds]
+    found = [each for each in detail["missing"] if each["kind"] in kinds]
     sentences = [
         f"{_counted(each['num_expired'], each['kind'], 'older ')} removed by retention."
         for each in found
@@ -33,7 +25,7 @@ def notice(detail: records.RunDetail, *kinds: str) -> str:
 
 def dropped(detail: records.RunDetail) -> str:
     """A notice for the run's head when its driver had no room for all of its telemetry."""
-    found = [each for each in detail["gone"] if each["num_dropped"]]
+    found = [each for each in detail["missing"] if each["num_dropped"]]
     if not found:
         return ""
     parts = ", ".join(_noun(each["num_dropped"], each["kind"]) for each in found)
