@@ -24,9 +24,9 @@ Scores = Sequence[Sequence[float]]
 NUM_OPENINGS = 3
 """Prompts that are the ends of the run's own first ones."""
 OPENING_TOKENS = 64
-LONG_TOKENS = 160
-"""Five blocks of the CPU engine's cache, ten of a GPU's."""
-NUM_TOKENS = 4
+LONG_TOKENS = 96
+"""Three blocks of the CPU engine's cache, six of a GPU's."""
+NUM_TOKENS = 2
 """Greedy tokens of an answer. They go on past an end of turn, where a policy is less sure of
 itself and its log-probabilities move more."""
 

@@ -38,7 +38,7 @@ def test_the_prompts_depend_on_the_seed_alone() -> None:
     assert canary_prompts(OPENINGS, 3, 1024) == canary_prompts(OPENINGS, 3, 1024)
     assert canary_prompts(OPENINGS, 3, 1024)[-1] != canary_prompts(OPENINGS, 4, 1024)[-1]
     words = described(canary_prompts(OPENINGS, 3, 1024))
-    assert words.startswith("4 of 64, 3, 3, 160 tokens, SHA-256 ")
+    assert words.startswith("4 of 64, 3, 3, 96 tokens, SHA-256 ")
     assert words == described(canary_prompts(OPENINGS, 3, 1024))
 
 

@@ -5,6 +5,7 @@ A plain class that a test can use without Ray; the driver wraps it as an async a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import traceback
@@ -97,16 +98,14 @@ class GeneratorActor:
         return found
 
     async def probe(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Sampled]:
-        """The greedy continuations of prompts, one after the other.
-
-        Alone in its batch, a prompt gets the same numbers from the same weights every time.
-        """
-        return [
-            await self._engine.sample(
+        """The greedy continuations of prompts."""
+        sampled = (
+            self._engine.sample(
                 list(prompt), max_tokens=num_tokens, temperature=0.0, stop_token_ids=[]
             )
             for prompt in prompts
-        ]
+        )
+        return list(await asyncio.gather(*sampled))
 
     async def tools_waited_for(self) -> tuple[int, int]:
         """Episodes that wait for a tool at this moment, and all in flight."""

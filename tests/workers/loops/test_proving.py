@@ -57,7 +57,7 @@ class Engine(FakeGenerator):
         return [self._answer(tuple(prompt), num_tokens) for prompt in prompts]
 
     def _answer(self, prompt: tuple[int, ...], count: int) -> Sampled:
-        cached = 128 if len(prompt) > 128 and prompt in self.cached else 0
+        cached = 128 if len(prompt) > 64 and prompt in self.cached else 0
         seen = self.cached.setdefault(prompt, self.computes)
         mixed = tuple((old + new) / 2 for old, new in zip(seen, self.computes, strict=True))
         found = scores(mixed, prompt, count, noise=1e-7)
