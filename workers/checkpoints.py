@@ -128,9 +128,16 @@ class Checkpoints:
 
 
 def kept_before(folder: Path, manifest: Manifest) -> list[Kept]:
-    """The checkpoint that a run goes on from, and those that were kept beside it."""
+    """The checkpoint that a run goes on from, and those that were kept beside it.
+
+    The manifest has their paths as they were. Where the home was restored into another folder, they
+    are looked for beside ``folder``: what is at the old paths may be the home of a live run, and
+    what is kept here is removed later.
+    """
+    attempts = folder.parents[2]  # …/attempts/ID/checkpoints/step-000040
+    kept = (attempts.joinpath(*Path(path).parts[-3:]) for path in manifest.kept)
     found = []
-    for path in (*map(Path, manifest.kept), folder):
+    for path in (*kept, folder):
         try:
             known = read_manifest(path)
         except DamagedCheckpoint:

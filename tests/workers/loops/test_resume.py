@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,22 @@ async def test_the_newest_and_the_best_checkpoints_are_kept_across_attempts(tmp_
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [FINAL, "step-000001"]
     left = sorted(path.name for path in (tmp_path / "b").iterdir())
     assert left == [FINAL, "step-000005", "step-000006"]
+
+
+async def test_a_restored_home_keeps_and_removes_nothing_of_the_one_it_was_copied_from(
+    tmp_path: Path,
+) -> None:
+    config = grpo_config(budget={"max_steps": 3}, checkpoint={"every_steps": 1, "keep": 3})
+    old, new = tmp_path / "old", tmp_path / "new"
+    first = old / "attempts" / "r-a1" / "checkpoints"
+    context, _ = loop_context(config, [FakeGenerator(lambda request, _: 1.0)], first)
+    await PolicyGradientLoop(context, FakeTrainer()).run()
+    shutil.copytree(old, new)
+    newest = new / "attempts" / "r-a1" / "checkpoints" / "step-000003"
+    begins = restored(config, Candidates((newest,)))
+    assert [kept.path for kept in begins.kept] == [
+        newest.with_name(name) for name in ("step-000001", "step-000002", "step-000003")
+    ]
 
 
 async def test_a_run_that_fails_saves_what_it_has_learned(tmp_path: Path) -> None:
