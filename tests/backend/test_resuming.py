@@ -277,6 +277,8 @@ async def test_checkpoints_that_were_superseded_are_not_gone_on_from(api: Api) -
     api.clock.advance(6)
     driver, told = await next_driver(api, run_id, 3)
     assert told["checkpoints"] == ["/w/4"]
+    [folder] = told["earlier_folders"]  # the updates of attempt 1 after step 4 are superseded, too
+    assert folder.endswith(f"attempts/{run_id}-a2/checkpoints")
     await send(api, driver, run_id, KILLED, attempt=3)  # before it went on from anything
     api.clock.advance(30)
     _, told = await next_driver(api, run_id, 4)
