@@ -92,7 +92,12 @@ LockedAttempt = Annotated[tuple[Run, Attempt], Depends(_locked)]
 async def mint_driver_token(
     found: LockedAttempt, context: ContextOf, session: SessionOf
 ) -> DriverToken:
-    """A credential for the attempt's driver; the one before is worth nothing from now on."""
+    """A credential for the attempt's driver; the one before is worth nothing from now on.
+
+    Refused once a driver of the attempt was heard: another one would number its batches anew, over
+    those that are stored, and begin where the attempt began. If that driver is gone, the run goes
+    on as another attempt.
+    """
     _, attempt = found
     status = RunStatus(attempt.status)
     if status not in (RunStatus.STARTING, RunStatus.RUNNING):
@@ -101,6 +106,12 @@ async def mint_driver_token(
             "run-not-active",
             f"Attempt {attempt.id} is {status}: it must not be submitted to Ray.",
             status_now=status.value,
+        )
+    if attempt.heartbeat_at is not None:
+        raise Problem(
+            409,
+            "already-started",
+            f"A driver of attempt {attempt.id} was heard: the attempt is not started once more.",
         )
     token = mint("lga", attempt.id)
     attempt.token_hash = token.hash
