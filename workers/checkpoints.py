@@ -11,15 +11,19 @@ The manifest comes last, so that a kill at any moment leaves the checkpoint befo
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from lagoon.checkpoints import DamagedCheckpoint, Manifest, described_files, read_manifest, seal
 from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged
+from lagoon.methods import Evolution, PolicyGradient
 from workers.loops.state import LoopState, write_state
 from workers.sink import Sink
 
@@ -112,6 +116,7 @@ class Checkpoints:
             model=self._config.model.path,
             is_final=is_final,
             heldout_success=heldout_success,
+            prompts=prompts_of(self._config),
             kept=tuple(str(kept.path) for kept in self._kept),
             files=described_files(folder),
         )
@@ -125,6 +130,17 @@ class Checkpoints:
         older = [kept for kept in self._kept if kept.path.name != FINAL]
         older = older[: -self._config.checkpoint.keep]
         return [kept for kept in older if best is None or kept is not first_best]
+
+
+def prompts_of(config: RunConfig) -> str:
+    """A digest of all that gives a ledger, a pool and positions in flight their meaning."""
+    method = config.method
+    if isinstance(method, PolicyGradient):
+        sizes = [method.prompts_per_step, method.trajectories_per_prompt, method.staleness_bound]
+    else:
+        sizes = [cast(Evolution, method).members_per_generation]
+    parts = [config.seed, config.environment.model_dump(mode="json"), sizes]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def kept_before(folder: Path, manifest: Manifest) -> list[Kept]:

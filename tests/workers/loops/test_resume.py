@@ -11,6 +11,7 @@ import pytest
 
 from lagoon.checkpoints import UPDATES, DamagedCheckpoint, read_manifest
 from lagoon.events import CheckpointLogged
+from lagoon.ledger import Ledger
 from lagoon.methods.grpo import GRPO
 from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
@@ -243,6 +244,40 @@ async def test_the_newest_and_the_best_checkpoints_are_kept_across_attempts(tmp_
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [FINAL, "step-000001"]
     left = sorted(path.name for path in (tmp_path / "b").iterdir())
     assert left == [FINAL, "step-000005", "step-000006"]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "grpo", "num_prompts": 1, "group_size": 2},
+        {"name": "grpo", "num_prompts": 3, "group_size": 2},
+        {"name": "grpo", "num_prompts": 2, "group_size": 4},
+    ],
+)
+async def test_a_fork_with_other_batches_begins_with_prompts_of_its_own(
+    tmp_path: Path, method: dict[str, Any]
+) -> None:
+    config = grpo_config(budget={"max_steps": 4}, checkpoint={"every_steps": 4})
+    context, _ = loop_context(config, [FakeGenerator(lambda *_: 1.0)], tmp_path / "a")
+    await PolicyGradientLoop(context, FakeTrainer()).run()
+    changed = grpo_config(method=method, budget={"max_steps": 6})
+    folder = tmp_path / "a" / "step-000004"
+    assert restored(changed, Candidates((folder,))).state.evaluated == 4  # it is the run's own
+    begins = restored(changed, Candidates((folder,), owns=False))
+    generator, trainer = FakeGenerator(lambda *_: 1.0), FakeTrainer()
+    generator.version = generator.weights = 4
+    trainer.batches = [[] for _ in range(4)]
+    context, _ = loop_context(changed, [generator], tmp_path / "b", begins)
+    loop = PolicyGradientLoop(context, trainer)
+    async with asyncio.timeout(20):  # a ledger of other batches would let nothing start
+        await loop.run()
+    batch = method["num_prompts"] * method["group_size"]
+    assert [len(samples) for samples in trainer.batches[4:]] == [batch, batch]
+    assert loop.ledger == Ledger(
+        issued=6 * method["num_prompts"], trained=6 * method["num_prompts"]
+    )
+    same = restored(grpo_config(budget={"max_steps": 6}), Candidates((folder,), owns=False))
+    assert same.state.evaluated == 4
 
 
 async def test_a_restored_home_keeps_and_removes_nothing_of_the_one_it_was_copied_from(
