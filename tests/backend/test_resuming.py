@@ -301,13 +301,18 @@ async def test_a_fork_begins_with_its_parents_checkpoint_and_leaves_it_alone(
     fork = answer.json()
     assert (fork["parent_run_id"], fork["parent_step"]) == (run_id, 8)
     driver, told = await next_driver(api, fork["id"], 1)
+    refused = await ada.delete(f"/runs/{run_id}")  # it may have to begin once more
+    assert (refused.status_code, refused.json()["type"][-10:]) == (409, "fork-waits")
     assert told["checkpoints"] == [str(path)]
     assert told["owns_checkpoints"] is False
     await send(api, driver, fork["id"], resumed(8), RUNNING, step(9, 0.1), KILLED)
     api.clock.advance(6)
-    _, told = await next_driver(api, fork["id"], 2)
+    driver, told = await next_driver(api, fork["id"], 2)
     assert (told["checkpoints"], told["owns_checkpoints"]) == ([str(path)], False)
     assert await read_run(ada, run_id) == parent
+    await send(api, driver, fork["id"], RUNNING, saved("/w/9", 9), attempt=2)
+    assert (await ada.delete(f"/runs/{run_id}")).status_code == 200
+    assert (await read_run(ada, fork["id"]))["parent_run_id"] is None
 
 
 @pytest.mark.parametrize(
