@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from backend.outbox import remind
 from tests.backend.api import (
     Api,
     ended,
@@ -182,6 +183,20 @@ async def test_what_could_not_be_submitted_is_gone_when_ray_does_not_know_it(api
     assert await measure(api) == ["none"]
     await observe(api, run_id, "missing")
     assert await measure(api) == []
+
+
+async def test_a_submission_that_is_sent_again_is_not_taken_for_one_that_never_was(
+    api: Api,
+) -> None:
+    ada = await api.user()
+    run_id, _ = await api.started(ada)
+    api.clock.advance(121)
+    async with api.context.database.session() as session:
+        await remind(session, api.clock())
+        await session.commit()
+    stopping = (await ada.post(f"/runs/{run_id}/stop")).json()
+    assert stopping["status"] == "stopping"  # its job may be on its way
+    assert stopping["attempts"][0]["gone_at"] is None
 
 
 async def test_a_driver_with_an_older_fencing_token_is_refused_and_stores_nothing(api: Api) -> None:
