@@ -92,6 +92,8 @@ class EvolutionLoop:
         """The generators' weights are on their way to the next version."""
         self._num_tokens = context.begins.num_tokens
         self._num_episodes = context.begins.num_samples
+        self._seconds = context.begins.seconds
+        """Training time of earlier attempts."""
         self._started: float | None = None
 
     @property
@@ -196,7 +198,7 @@ class EvolutionLoop:
         context.reporter.status("running", "Evaluating the unperturbed policy.")
         await context.evaluate_at_start()
         context.reporter.status("running", "Evolving.")
-        self._started = context.started()
+        self._started = context.stopwatch() - self._seconds
         while self.version < max_steps and not context.out_of_time(self._started):
             step_started = context.stopwatch()
             self._open = True
@@ -224,6 +226,7 @@ class EvolutionLoop:
             self.ledger, context.progress.version = state.ledger, state.version
             context.progress.evaluated = state.evaluated
             self._num_tokens, self._num_episodes = state.num_tokens, state.num_samples
+            self._seconds = state.seconds
             await asyncio.to_thread(append_update, self._log, update)
 
     @property

@@ -19,7 +19,8 @@ from workers.checkpoints import FINAL
 from workers.generators import RunFailed
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop
-from workers.loops.state import read_state
+from workers.loops.state import LoopState, read_state
+from workers.loops.updates import Update, append_update, updates_after
 from workers.resuming import Candidates, candidates_in, restored
 from workers.rollout import EpisodeRequest
 
@@ -195,6 +196,36 @@ async def test_an_evolution_run_that_is_killed_ends_with_the_weights_of_one_that
     killed, attempts = await evolve(tmp_path / "killed", random.Random(seed))
     assert killed == undisturbed
     assert attempts > 1
+
+
+def update(version: int, checksum: str) -> Update:
+    state = LoopState(version, -1, 0.0, 0, 0, Ledger())
+    return Update(state, (1,), (0.5,), (1.0,), 0.1, 0.1, checksum)
+
+
+def test_a_replay_that_was_cut_short_goes_on_in_the_log_before_it(tmp_path: Path) -> None:
+    newer, other, older = (tmp_path / name for name in ("newer", "other", "older"))
+    for version in (1, 2, 3, 4):
+        append_update(older, update(version, f"w{version}"))
+        append_update(other, update(version, f"superseded {version}"))
+    for version in (1, 2):
+        append_update(newer, update(version, f"w{version}"))
+    found = updates_after([newer, other, older], 0)
+    assert [each.checksum for each in found] == ["w1", "w2", "w3", "w4"]
+    assert [each.checksum for each in updates_after([newer, other], 0)] == ["w1", "w2"]
+
+
+async def test_the_time_of_logged_updates_counts_against_the_budget(tmp_path: Path) -> None:
+    config = es_config(budget={"max_steps": 4})
+    fuse = Fuse(10**9)
+    context, _ = loop_context(config, [Member(fuse, 0, None)], tmp_path / "a")
+    await EvolutionLoop(context).run()
+    longer = es_config(budget={"max_steps": 5})
+    begins = restored(longer, Candidates((), (tmp_path / "a" / UPDATES,)))
+    assert begins.version == 4
+    context, _ = loop_context(longer, [Member(fuse, 0, None)], tmp_path / "b", begins)
+    await EvolutionLoop(context, begins.updates).run()
+    assert read_state(tmp_path / "b" / FINAL).seconds > begins.updates[-1].state.seconds
 
 
 async def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(tmp_path: Path) -> None:
