@@ -12,7 +12,6 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from backend.runs.creation import new_attempt
 from backend.storage import retention
 from backend.storage.accounting import listed
 from backend.storage.lease import LOCK
@@ -331,28 +330,6 @@ async def test_past_the_quota_the_oldest_weights_of_ended_runs_go_but_never_the_
         assert (await read_run(ada, first))["gone"] == [
             {"kind": "checkpoints", "num_expired": 2, "num_dropped": 0}
         ]
-
-
-async def test_weights_that_a_resume_would_go_on_from_stay_though_superseded_ones_are_newer(
-    database_url: str, tmp_path: Path
-) -> None:
-    async with keeping(database_url, tmp_path, checkpoint_quota_bytes=0) as api:
-        ada = await api.user()
-        run_id, driver = await api.started(ada)
-        saved = [weights(tmp_path, run_id, n, 100, is_final=n > 2) for n in (1, 2, 3, 4)]
-        batch = api.batch([phase("running"), *saved, ended("stopped")], writer="first")
-        await send(driver, run_id, batch)
-        await api.gone(run_id)
-        oldest = (await read_run(ada, run_id))["checkpoints"][0]["id"]
-        async with api.context.database.session() as session:
-            later = new_attempt(run_id, 2, api.clock(), candidates=[saved[0]["path"]])
-            later.status, later.resumed_step, later.gone_at = "stopped", 1, api.clock()
-            session.add(later)
-            await session.commit()
-        await retention.turn(api.context)
-        left = {each["id"]: each["step"] for each in (await read_run(ada, run_id))["checkpoints"]}
-        assert left[oldest] == 1  # attempt 2 went on from it, and saved nothing
-        assert sorted(left.values()) == [1, 4]  # of two final ones the last
 
 
 async def test_no_more_weights_go_than_the_quota_asks_for(
