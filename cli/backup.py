@@ -189,6 +189,14 @@ def _move_paths(home: Home, before: Path) -> None:
             "where starts_with(path, %s)",
             (new, old, old),
         )
+        # What an attempt that waits, or a fork, is to go on from.
+        connection.execute(
+            "update attempts set candidates = (select jsonb_agg(case when starts_with(path, %s) "
+            "then %s || substr(path, length(%s) + 1) else path end order by n) from "
+            "jsonb_array_elements_text(candidates) with ordinality as each (path, n)) "
+            "where jsonb_array_length(candidates) > 0",
+            (old, new, old),
+        )
 
 
 def _forget_missing(home: Home) -> list[str]:

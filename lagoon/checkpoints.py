@@ -63,6 +63,9 @@ class Manifest(BaseModel):
     is_final: bool
     heldout_success: float | None
     """Greedy success of exactly these weights; None when they were not evaluated."""
+    prompts: str = ""
+    """What its ledger, pool and prompts in flight are of: the digest of seed, environment and sizes
+    of batches. Empty: not known."""
     kept: tuple[str, ...] = ()
     """Paths of the run's other checkpoints at that moment, oldest first."""
     files: dict[str, FileEntry]

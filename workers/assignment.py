@@ -12,7 +12,7 @@ import httpx
 from lagoon.checkpoints import UPDATES
 from lagoon.config import RunConfig
 from workers.resuming import FROM_THE_START, Candidates
-from workers.sink import FENCED_OUT
+from workers.sink import fences_out
 
 
 def open_connection(api_url: str, token: str) -> httpx.Client:
@@ -52,13 +52,13 @@ def fetch_assignment(
     for seconds in (1, 2, 4, 8, 15, 30, None):
         try:
             answer = client.get(f"/api/v1/attempts/{attempt_id}/config")
-            if answer.status_code < 500 or seconds is None:
+            if answer.is_success or fences_out(answer) or seconds is None:
                 break
         except httpx.TransportError:
             if seconds is None:
                 raise
         time.sleep(seconds)
-    if answer.status_code in FENCED_OUT:
+    if fences_out(answer):
         raise FencedOut(
             f"The platform does not give attempt {attempt_id} to this driver, which "
             f"starts nothing: {answer.status_code} {answer.text[:300]}"

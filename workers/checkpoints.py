@@ -11,15 +11,19 @@ The manifest comes last, so that a kill at any moment leaves the checkpoint befo
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from lagoon.checkpoints import DamagedCheckpoint, Manifest, described_files, read_manifest, seal
 from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged
+from lagoon.methods import Evolution, PolicyGradient
 from workers.loops.state import LoopState, write_state
 from workers.sink import Sink
 
@@ -112,6 +116,7 @@ class Checkpoints:
             model=self._config.model.path,
             is_final=is_final,
             heldout_success=heldout_success,
+            prompts=prompts_of(self._config),
             kept=tuple(str(kept.path) for kept in self._kept),
             files=described_files(folder),
         )
@@ -127,10 +132,28 @@ class Checkpoints:
         return [kept for kept in older if best is None or kept is not first_best]
 
 
+def prompts_of(config: RunConfig) -> str:
+    """A digest of all that gives a ledger, a pool and positions in flight their meaning."""
+    method = config.method
+    if isinstance(method, PolicyGradient):
+        sizes = [method.prompts_per_step, method.trajectories_per_prompt, method.staleness_bound]
+    else:
+        sizes = [cast(Evolution, method).members_per_generation]
+    parts = [config.seed, config.environment.model_dump(mode="json"), sizes]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
 def kept_before(folder: Path, manifest: Manifest) -> list[Kept]:
-    """The checkpoint that a run goes on from, and those that were kept beside it."""
+    """The checkpoint that a run goes on from, and those that were kept beside it.
+
+    The manifest has their paths as they were. Where the home was restored into another folder, they
+    are looked for beside ``folder``: what is at the old paths may be the home of a live run, and
+    what is kept here is removed later.
+    """
+    attempts = folder.parents[2]  # …/attempts/ID/checkpoints/step-000040
+    kept = (attempts.joinpath(*Path(path).parts[-3:]) for path in manifest.kept)
     found = []
-    for path in (*map(Path, manifest.kept), folder):
+    for path in (*kept, folder):
         try:
             known = read_manifest(path)
         except DamagedCheckpoint:

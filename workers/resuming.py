@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from lagoon.checkpoints import (
     MANIFEST,
@@ -15,10 +17,13 @@ from lagoon.checkpoints import (
 )
 from lagoon.config import RunConfig
 from lagoon.ledger import Ledger
-from workers.checkpoints import Kept, kept_before
+from lagoon.methods import Evolution, PolicyGradient
+from workers.checkpoints import Kept, kept_before, prompts_of
 from workers.generators import RunFailed
 from workers.loops.state import LoopState, read_state
 from workers.loops.updates import Update, updates_after
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +85,15 @@ def restored(config: RunConfig, candidates: Candidates) -> Restored:
         except DamagedCheckpoint as error:
             refused.append(f"{folder}: {error}")
             continue
+        success = manifest.heldout_success
+        if not candidates.owns and manifest.prompts not in ("", prompts_of(config)):
+            state, success = _with_own_prompts(state, config), None
         return Restored(
             folder,
             state,
             tuple(updates_after(candidates.updates, state.version)),
             tuple(kept_before(folder, manifest)) if candidates.owns else (),
-            manifest.heldout_success,
+            success,
             tuple(refused),
         )
     if refused:
@@ -95,6 +103,22 @@ def restored(config: RunConfig, candidates: Candidates) -> Restored:
         )
     start = LoopState(0, evaluated=-1, seconds=0.0, num_tokens=0, num_samples=0, ledger=Ledger())
     return Restored(None, start, tuple(updates_after(candidates.updates, 0)))
+
+
+def _with_own_prompts(state: LoopState, config: RunConfig) -> LoopState:
+    """The state, for a run of other batches, another environment or another seed than the one that
+    the checkpoint is of: its pool and its prompts in flight are of no use, nor is its evaluation,
+    and its ledger would let too many rollouts start, or none ever."""
+    method = config.method
+    batch = (
+        method.prompts_per_step
+        if isinstance(method, PolicyGradient)
+        else cast(Evolution, method).members_per_generation
+    )
+    done = state.version * batch
+    logger.info("The run differs from the checkpoint's: its prompts begin at number %d.", done)
+    ledger = Ledger(issued=done, trained=done)
+    return replace(state, evaluated=-1, ledger=ledger, in_flight=(), pool=())
 
 
 def _opened(folder: Path, config: RunConfig) -> tuple[Manifest, LoopState]:

@@ -33,11 +33,21 @@ MAX_BATCH = 1000
 MAX_BATCH_BYTES = 4 * 1024**2
 """Size above which a batch is split: half of the API's limit."""
 FENCED_OUT = frozenset({401, 403, 404, 409})
-"""Answers to a driver that is no longer the attempt's: it has to stop."""
+"""The API's answers to a driver that is no longer the attempt's: it has to stop."""
+PROBLEM, TRY_AGAIN = "urn:lagoon:problem:", "urn:lagoon:problem:changed-meanwhile"
 REFUSED = frozenset({413, 422})
 """Answers to a batch that will never be accepted."""
 
 logger = logging.getLogger(__name__)
+
+
+def fences_out(answer: httpx.Response) -> bool:
+    """Whether the API says that the attempt is not this driver's.
+
+    A proxy, or whatever else has the API's port while that is away, says nothing about it.
+    """
+    words = answer.text
+    return answer.status_code in FENCED_OUT and PROBLEM in words and TRY_AGAIN not in words
 
 
 class Sink(Protocol):
@@ -227,6 +237,8 @@ class PlatformSink:
                 return 0, f"not the API's: {answer}"
             if stop_requested:
                 self._on_stop()
+        if response.status_code in FENCED_OUT and not fences_out(response):
+            return 0, f"no word on the attempt: {answer}"
         return response.status_code, answer
 
     def _instead_of(self, body: str, answer: str) -> str:

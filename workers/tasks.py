@@ -23,7 +23,7 @@ from workers.launch import (
     submission_id,
 )
 from workers.platform import Attempt, ClusterSeen, Credential, JobSeen, Platform, PlatformFailed
-from workers.remains import MARK, kill, processes_of
+from workers.remains import HOME, MARK, kill, processes_of
 from workers.settings import Settings, ray_token
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def observe() -> None:
     to end."""
     settings = Settings()
     with open_platform(settings) as platform, open_ray(settings) as ray:
-        observe_attempts(platform, ray)
+        observe_attempts(platform, ray, settings.home)
 
 
 def submit_attempt(attempt_id: str, platform: Platform, ray: RayJobs, home: Path) -> None:
@@ -116,14 +116,14 @@ def one_at_a_time(home: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def observe_attempts(platform: Platform, ray: RayJobs) -> None:
+def observe_attempts(platform: Platform, ray: RayJobs, home: Path) -> None:
     """One look at Ray and at this machine's processes, reported as a whole.
 
     What has had its time to end is killed first. When Ray is away, that is the report.
     """
     attempts = [item for item in platform.active_attempts() if item.submission_id or item.is_over]
-    killed = {item.id: kill_remains(item.id) for item in attempts if item.measure == "kill"}
-    found = processes_of([item.id for item in attempts])
+    killed = {item.id: kill_remains(item.id, home) for item in attempts if item.measure == "kill"}
+    found = processes_of([item.id for item in attempts], home)
 
     def seen(item: Attempt, state: JobState) -> JobSeen:
         left, ended = len(found[item.id]), killed.get(item.id, 0)
@@ -148,9 +148,9 @@ def _state_of(attempt: Attempt, ray: RayJobs) -> JobState:
     return state
 
 
-def kill_remains(attempt_id: str) -> int:
+def kill_remains(attempt_id: str, home: Path) -> int:
     """Kill what carries the attempt's mark on this machine; how many processes that were."""
-    count = kill(attempt_id, processes_of([attempt_id])[attempt_id])
+    count = kill(attempt_id, home, processes_of([attempt_id], home)[attempt_id])
     if count:
         logger.warning("killed %d processes that were left of attempt %s", count, attempt_id)
     return count
@@ -175,7 +175,7 @@ def driver_environment(home: Path, attempt_id: str) -> dict[str, str]:
     The mark tells which attempt a process on a node belongs to (``workers/remains.py``).
     """
     handed_on = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
-    return {**handed_on, "LAGOON_HOME": str(home), MARK: attempt_id}
+    return {**handed_on, HOME: str(home), MARK: attempt_id}
 
 
 def open_platform(settings: Settings) -> Platform:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,9 +21,9 @@ from backend.attempts.schemas import (
 )
 from backend.dependencies import ContextOf, Now, SessionOf
 from backend.errors import NotFound, Problem
-from backend.ids import attempt_id
 from backend.models import Attempt, Run
 from backend.paging import Page
+from backend.runs import repository as runs_repository
 from backend.runs.transitions import move, record
 from backend.slots import leases
 from backend.text import excerpt, first_line
@@ -55,15 +56,25 @@ async def read_attempt_config(
         fencing_token=attempt.fencing_token,
         checkpoints=attempt.candidates,
         owns_checkpoints=attempt.owns_candidates,
-        earlier_folders=_earlier_folders(attempt, home) if attempt.takes_newest else [],
+        earlier_folders=_earlier_folders(
+            attempt, await runs_repository.attempts(session, run.id), home
+        ),
         places=await leases.places(session, attempt.id),
     )
 
 
-def _earlier_folders(attempt: Attempt, home: Path) -> list[str]:
-    numbers = range(attempt.number - 1, 0, -1)
-    folders = [home / "attempts" / attempt_id(attempt.run_id, number) for number in numbers]
-    return [str(folder / "checkpoints") for folder in folders]
+def _earlier_folders(attempt: Attempt, attempts: Sequence[Attempt], home: Path) -> list[str]:
+    """Newest first, back to the last attempt that went on from a checkpoint that somebody chose:
+    what was done after that one before is superseded, and is not made again."""
+    found: list[str] = []
+    following = attempt
+    for earlier in reversed(attempts[: attempt.number - 1]):
+        was_chosen = following is attempt or following.resumed_step is not None
+        if was_chosen and not following.takes_newest:
+            break
+        found.append(str(home / "attempts" / earlier.id / "checkpoints"))
+        following = earlier
+    return found
 
 
 async def _locked(attempt_id: str, service: Service, session: SessionOf) -> tuple[Run, Attempt]:
@@ -81,7 +92,12 @@ LockedAttempt = Annotated[tuple[Run, Attempt], Depends(_locked)]
 async def mint_driver_token(
     found: LockedAttempt, context: ContextOf, session: SessionOf
 ) -> DriverToken:
-    """A credential for the attempt's driver; the one before is worth nothing from now on."""
+    """A credential for the attempt's driver; the one before is worth nothing from now on.
+
+    Refused once a driver of the attempt was heard: another one would number its batches anew, over
+    those that are stored, and begin where the attempt began. If that driver is gone, the run goes
+    on as another attempt.
+    """
     _, attempt = found
     status = RunStatus(attempt.status)
     if status not in (RunStatus.STARTING, RunStatus.RUNNING):
@@ -90,6 +106,12 @@ async def mint_driver_token(
             "run-not-active",
             f"Attempt {attempt.id} is {status}: it must not be submitted to Ray.",
             status_now=status.value,
+        )
+    if attempt.heartbeat_at is not None:
+        raise Problem(
+            409,
+            "already-started",
+            f"A driver of attempt {attempt.id} was heard: the attempt is not started once more.",
         )
     token = mint("lga", attempt.id)
     attempt.token_hash = token.hash

@@ -22,6 +22,7 @@ from backend.models import Experiment
 from backend.paging import Limit, Page, decode_cursor, encode_cursor
 from backend.runs import files, summaries
 from backend.runs import repository as runs_repository
+from backend.runs.resuming import refuse_while_awaited
 from backend.runs.schemas import Deleted
 from backend.slots import leases
 
@@ -120,6 +121,7 @@ async def delete_experiment(
             "first.",
         )
     await leases.refuse_while_held(session, list(statuses))
+    await refuse_while_awaited(session, list(statuses))
     attempts = await runs_repository.attempt_ids(session, list(statuses))
     async with files.set_aside(context.settings.home, attempts) as folders:
         for run_id in statuses:

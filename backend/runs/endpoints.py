@@ -17,7 +17,7 @@ from backend.runs import files, repository, summaries
 from backend.runs.access import ReadableRun, WritableRun
 from backend.runs.configs import validated
 from backend.runs.creation import add_run
-from backend.runs.resuming import refuse_misfit, resume, usable_checkpoint
+from backend.runs.resuming import refuse_misfit, refuse_while_awaited, resume, usable_checkpoint
 from backend.runs.schemas import (
     ConfigBody,
     Deleted,
@@ -190,6 +190,7 @@ async def delete_run(run: WritableRun, context: ContextOf, session: SessionOf) -
             409, "run-active", f"The run is {run.status}. Nothing was deleted; stop it first."
         )
     await leases.refuse_while_held(session, [run.id])
+    await refuse_while_awaited(session, [run.id])
     attempts = await repository.attempt_ids(session, [run.id])
     async with files.set_aside(context.settings.home, attempts) as folders:
         await repository.remove(session, run.id)

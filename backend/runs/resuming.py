@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.errors import Invalid, Problem
@@ -128,6 +129,28 @@ def refuse_misfit(run: Run, checkpoint: Checkpoint, config: RunConfig) -> None:
         errors.append(FieldProblem(("budget.max_steps",), words))
     if errors:
         raise Invalid(errors, "invalid-config")
+
+
+async def refuse_while_awaited(session: AsyncSession, run_ids: Sequence[str]) -> None:
+    """Raise a 409 problem when a fork of one of the runs has yet to save weights of its own: until
+    then it begins, and begins again, with its parent's."""
+    paths = set(
+        await session.scalars(select(Checkpoint.path).where(Checkpoint.run_id.in_(run_ids)))
+    )
+    has_own = select(Checkpoint.id).where(Checkpoint.run_id == Attempt.run_id).exists()
+    statement = select(Attempt.candidates).where(
+        Attempt.status.not_in([status.value for status in RunStatus if status.is_terminal]),
+        Attempt.owns_candidates.is_(False),
+        Attempt.run_id.not_in(run_ids),
+        ~has_own,
+    )
+    if any(paths.intersection(candidates) for candidates in await session.scalars(statement)):
+        raise Problem(
+            409,
+            "fork-waits",
+            "A fork needs a checkpoint of it, and has not saved one of its own yet. Nothing was "
+            "deleted; stop the fork, or try again when it has.",
+        )
 
 
 async def _damage(run: Run, checkpoint: Checkpoint) -> str | None:

@@ -43,7 +43,7 @@ async def request_stop(session: AsyncSession, run: Run, by: str, now: datetime) 
     run.stop_requested_at = now
     run.stop_requested_by = by
     attempt = await repository.newest_attempt(session, run.id)
-    if status is RunStatus.QUEUED or await _withdraw_submission(session, attempt.id):
+    if status is RunStatus.QUEUED or await _withdraw_submission(session, attempt):
         reason = f"Stopped by {by} before it started."
         move(session, run, attempt, RunStatus.STOPPED, reason, now, by=by)
         attempt.gone_at = now  # there never was a process
@@ -75,10 +75,15 @@ async def conclude_unsubmitted(session: AsyncSession, now: datetime) -> None:
         move(session, run, attempt, RunStatus.STOPPED, reason, now, by="scheduler")
 
 
-async def _withdraw_submission(session: AsyncSession, attempt_id: str) -> bool:
-    """True when the attempt had not been sent to the workers yet; now it never will be."""
+async def _withdraw_submission(session: AsyncSession, attempt: Attempt) -> bool:
+    """True when the attempt had not been sent to the workers yet; now it never will be.
+
+    A message that is to be sent again looks unsent, too: then the workers may have a credential.
+    """
+    if attempt.fencing_token:
+        return False
     unsent = select(OutboxMessage.id).where(
-        OutboxMessage.attempt_id == attempt_id,
+        OutboxMessage.attempt_id == attempt.id,
         OutboxMessage.task == SUBMIT,
         OutboxMessage.sent_at.is_(None),
         OutboxMessage.num_failures == 0,

@@ -8,7 +8,8 @@
 
 Only what a run's own attempts wrote below their folders is ever measured or removed, and only on
 the machine that has it. Never removed: what a run that is not over wrote, of each run the newest,
-the best and the final weights, and what a run that waits is to begin with.
+the newest that a resume would go on from, the best and the last final weights, and what a run that
+waits is to begin with.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from backend.ids import attempt_id
 from backend.models import Attempt, Checkpoint, Run
 from backend.runs import repository
 from backend.runs.files import ATTEMPTS, num_bytes
+from backend.runs.resuming import is_superseded
 from backend.runs.transitions import record
 from backend.storage.accounting import note_expired
 from backend.storage.lease import take_lease
@@ -95,12 +98,17 @@ async def _removable(session: AsyncSession) -> list[Checkpoint]:
         .order_by(Checkpoint.id)
     )
     found = (await session.scalars(statement)).all()
-    newest = {checkpoint.run_id: checkpoint.id for checkpoint in found}
-    best = {checkpoint.run_id: checkpoint.id for checkpoint in found if checkpoint.is_best}
+    attempts: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in await session.scalars(select(Attempt)):
+        attempts[attempt.run_id].append(attempt)
+    newest = {c.run_id: c.id for c in found}
+    resumable = {c.run_id: c.id for c in found if not is_superseded(c, attempts[c.run_id])}
+    best = {c.run_id: c.id for c in found if c.is_best}
+    final = {c.run_id: c.id for c in found if c.is_final}
     waiting = select(Attempt.candidates).where(Attempt.status.not_in(ENDED))
     wanted = {path for paths in await session.scalars(waiting) for path in paths}
-    kept = {*newest.values(), *best.values()}
-    candidates = [c for c in found if not c.is_final and c.id not in kept and c.path not in wanted]
+    kept = {id for ids in (newest, resumable, best, final) for id in ids.values()}
+    candidates = [c for c in found if c.id not in kept and c.path not in wanted]
     return sorted(candidates, key=lambda checkpoint: (checkpoint.at, checkpoint.id))
 
 

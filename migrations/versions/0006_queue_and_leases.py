@@ -10,6 +10,8 @@ down_revision: str | None = "0005"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
+UNHEARD = "status = 'starting' AND submitted_at IS NULL AND heartbeat_at IS NULL"
+
 
 def upgrade() -> None:
     op.add_column(
@@ -55,6 +57,13 @@ def upgrade() -> None:
     op.create_index(
         "ix_leases_held", "leases", ["id"], postgresql_where=sa.text("released_at IS NULL")
     )
+    # Nothing starts without a lease: what was about to be submitted takes its place in the queue.
+    op.execute(f"DELETE FROM outbox WHERE attempt_id IN (SELECT id FROM attempts WHERE {UNHEARD})")
+    op.execute(
+        "UPDATE runs SET status = 'queued', reason = '' WHERE id IN "
+        f"(SELECT run_id FROM attempts WHERE {UNHEARD})"
+    )
+    op.execute(f"UPDATE attempts SET status = 'queued', reason = '' WHERE {UNHEARD}")
 
 
 def downgrade() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastapi.routing import APIRoute
 
-from tests.backend.api import Api, config, make_run, send, step
+from tests.backend.api import Api, config, heartbeat, make_run, send, step
 
 PUBLIC = {
     ("POST", "/api/v1/session"),
@@ -137,16 +137,25 @@ async def test_an_attempt_token_reaches_its_own_attempt_and_nothing_else(api: Ap
     assert (await ada.get(f"/attempts/{run_id}-a1/config")).status_code == 403
 
 
+async def test_an_attempt_whose_driver_was_heard_is_not_handed_to_another(api: Api) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    await send(driver, run_id, api.batch([heartbeat()]))
+    answer = await api.workers.post(f"/internal/attempts/{run_id}-a1/token")
+    assert answer.status_code == 409
+    assert answer.json()["type"].endswith("already-started")
+    await send(driver, run_id, api.batch([heartbeat(step=1)]))  # it is the attempt's still
+
+
 async def test_a_new_attempt_token_fences_the_old_one_off(api: Api) -> None:
     ada = await api.user()
     run_id, old = await api.started(ada)
-    await send(old, run_id, api.batch([step(1, reward__mean=1.0)]))
     new = await api.driver(f"{run_id}-a1")
-    answer = await old.post(f"/attempts/{run_id}-a1/events", json=api.batch([step(2)], number=2))
+    answer = await old.post(f"/attempts/{run_id}-a1/events", json=api.batch([step(1)], number=1))
     assert answer.status_code == 401
     config = (await new.get(f"/attempts/{run_id}-a1/config")).json()
     assert config["fencing_token"] == 2
-    await send(new, run_id, api.batch([step(2, reward__mean=2.0)], number=2))
+    await send(new, run_id, api.batch([step(1, reward__mean=2.0)], number=1))
 
 
 async def test_no_driver_token_is_minted_for_a_run_that_is_not_active(api: Api) -> None:

@@ -89,3 +89,21 @@ def test_what_earlier_runs_hold_is_counted_when_the_tables_come(other_database: 
         ("r1", "points", 10, 1100),
         ("r2", "trajectories", 1, 300 + 15),
     ]
+
+
+def test_what_was_about_to_start_without_a_lease_is_queued_again(other_database: str) -> None:
+    url = other_database
+    command.upgrade(alembic_config(url), "0005")
+    insert(url, "users", id="u1")
+    insert(url, "experiments", id="e1", owner_id="u1")
+    for run_id, status in (("r1", "starting"), ("r2", "running")):
+        insert(url, "runs", id=run_id, experiment_id="e1", owner_id="u1", status=status)
+        insert(url, "attempts", id=f"{run_id}-a1", run_id=run_id, status=status)
+        insert(url, "outbox", attempt_id=f"{run_id}-a1", task="workers.submit")
+    upgrade(url)
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        found = connection.execute(
+            "select runs.status, attempts.status, (select count(*) from outbox where attempt_id = "
+            "attempts.id) from runs join attempts on run_id = runs.id order by runs.id"
+        ).fetchall()
+    assert found == [("queued", "queued", 0), ("running", "running", 1)]

@@ -277,6 +277,8 @@ async def test_checkpoints_that_were_superseded_are_not_gone_on_from(api: Api) -
     api.clock.advance(6)
     driver, told = await next_driver(api, run_id, 3)
     assert told["checkpoints"] == ["/w/4"]
+    [folder] = told["earlier_folders"]  # the updates of attempt 1 after step 4 are superseded, too
+    assert folder.endswith(f"attempts/{run_id}-a2/checkpoints")
     await send(api, driver, run_id, KILLED, attempt=3)  # before it went on from anything
     api.clock.advance(30)
     _, told = await next_driver(api, run_id, 4)
@@ -299,13 +301,18 @@ async def test_a_fork_begins_with_its_parents_checkpoint_and_leaves_it_alone(
     fork = answer.json()
     assert (fork["parent_run_id"], fork["parent_step"]) == (run_id, 8)
     driver, told = await next_driver(api, fork["id"], 1)
+    refused = await ada.delete(f"/runs/{run_id}")  # it may have to begin once more
+    assert (refused.status_code, refused.json()["type"][-10:]) == (409, "fork-waits")
     assert told["checkpoints"] == [str(path)]
     assert told["owns_checkpoints"] is False
     await send(api, driver, fork["id"], resumed(8), RUNNING, step(9, 0.1), KILLED)
     api.clock.advance(6)
-    _, told = await next_driver(api, fork["id"], 2)
+    driver, told = await next_driver(api, fork["id"], 2)
     assert (told["checkpoints"], told["owns_checkpoints"]) == ([str(path)], False)
     assert await read_run(ada, run_id) == parent
+    await send(api, driver, fork["id"], RUNNING, saved("/w/9", 9), attempt=2)
+    assert (await ada.delete(f"/runs/{run_id}")).status_code == 200
+    assert (await read_run(ada, fork["id"]))["parent_run_id"] is None
 
 
 @pytest.mark.parametrize(

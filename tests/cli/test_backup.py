@@ -49,6 +49,9 @@ def running(folder: Path) -> Iterator[Home]:
         insert(made, "experiments", id="e1", owner_id="u1")
         insert(made, "runs", id="r1", experiment_id="e1", owner_id="u1")
         insert(made, "checkpoints", run_id="r1", path=str(made.root / "attempts" / FINAL))
+        insert(made, "attempts", id="r1-a1", run_id="r1", number="1", candidates="[]")
+        paths = json.dumps([str(made.root / "attempts" / FINAL), "/nowhere/weights"])
+        insert(made, "attempts", id="r1-a2", run_id="r1", number="2", candidates=paths)
         yield made
     finally:
         supervisor.stop()
@@ -135,9 +138,11 @@ def test_a_home_is_restored_elsewhere_with_its_database_and_its_files(
             supervisor.start(postgres(other))
             supervisor.wait_ready("postgres")
             [(path,), (kept,)] = rows(other, "select path from checkpoints order by id")
+            told = rows(other, "select candidates from attempts order by number")
         finally:
             supervisor.stop()
         assert (path, kept) == (str(other.root / "attempts" / FINAL), elsewhere)
+        assert told == [([],), ([path, "/nowhere/weights"],)]
         assert (Path(str(path)) / "model.safetensors").read_text() == "weights"
         with pytest.raises(Refusal, match="holds data already"):
             restore(other, file)

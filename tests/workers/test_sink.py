@@ -114,13 +114,34 @@ def test_a_driver_that_was_replaced_is_fenced_out_which_is_not_a_stop(
     tmp_path: Path, status: int
 ) -> None:
     asked, fenced = threading.Event(), threading.Event()
-    api = Api(lambda _: httpx.Response(status))
+    problem = {"type": "urn:lagoon:problem:fenced-out"}
+    api = Api(lambda _: httpx.Response(status, json=problem))
     sink = sink_to(api, tmp_path, asked.set, on_fenced=fenced.set)
     sink.log(line(1))
     assert fenced.wait(5)
     assert not sink.close()
     assert not asked.is_set()
     assert api.num_requests == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(404, text="<h1>Not Found</h1>"),
+        httpx.Response(403, text="a proxy that is being configured"),
+        httpx.Response(409, json={"type": "urn:lagoon:problem:changed-meanwhile"}),
+    ],
+)
+def test_who_says_nothing_about_the_attempt_fences_nobody_out(
+    tmp_path: Path, answer: httpx.Response
+) -> None:
+    fenced = threading.Event()
+    api = Api(lambda number: answer if number == 1 else accepted())
+    sink = sink_to(api, tmp_path, on_fenced=fenced.set)
+    sink.log(line(1))
+    assert sink.close()
+    assert api.lines()[0] == "line 1"
+    assert not fenced.is_set()
 
 
 def test_without_a_platform_events_are_lines_of_a_file(tmp_path: Path) -> None:

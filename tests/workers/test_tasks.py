@@ -11,6 +11,7 @@ import httpx
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from tests.workers.processes import TEST_HOME
 from workers import tasks
 from workers.app import create_app, read_settings
 from workers.launch import RayJobs, RayUnreachable, SubmitRefused, entrypoint, submission_id
@@ -245,7 +246,7 @@ def test_a_ray_that_is_away_leaves_the_attempt_to_a_later_try(tmp_path):
 
 def observed(fake_ray: FakeRay, fake_platform: FakePlatform) -> Any:
     with platform_of(fake_platform) as platform, ray_of(fake_ray) as ray:
-        observe_attempts(platform, ray)
+        observe_attempts(platform, ray, TEST_HOME)
     ((path, body),) = fake_platform.posted
     assert path == "/observations"
     return body

@@ -99,8 +99,9 @@ class EvolutionLoop:
         """The generators' weights are on their way to a version that is not in the log yet."""
         self._num_tokens = context.begins.num_tokens
         self._num_episodes = context.begins.num_samples
-        self._started: float | None = None
         self._seconds_before = context.begins.seconds
+        """Training time of earlier attempts."""
+        self._started: float | None = None
 
     @property
     def version(self) -> int:

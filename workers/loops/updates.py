@@ -51,18 +51,21 @@ def append_update(path: Path, update: Update) -> None:
 
 
 def updates_after(logs: Sequence[Path], version: int) -> list[Update]:
-    """The updates that follow ``version`` without a gap, in the first log that has the next one.
+    """The updates that follow ``version`` without a gap, from the first log that has the next one.
 
-    A last line that was cut short by a kill is left out.
+    A log that ends early goes on in a later one with the same weights at its end: its attempt was
+    killed while it made logged updates again. A line that was cut short by a kill is left out.
     """
+    found: list[Update] = []
     for log in logs:
         known = {update.state.version: update for update in _read(log)}
-        found: list[Update] = []
+        if found:
+            joint = known.get(found[-1].state.version)
+            if joint is None or joint.checksum != found[-1].checksum:
+                continue
         while (following := known.get(version + len(found) + 1)) is not None:
             found.append(following)
-        if found:
-            return found
-    return []
+    return found
 
 
 def _read(log: Path) -> list[Update]:

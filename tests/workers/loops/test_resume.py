@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from lagoon.checkpoints import UPDATES, DamagedCheckpoint, read_manifest
 from lagoon.events import CheckpointLogged
+from lagoon.ledger import Ledger
 from lagoon.methods.grpo import GRPO
 from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
@@ -17,7 +19,8 @@ from workers.checkpoints import FINAL
 from workers.generators import RunFailed
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop
-from workers.loops.state import read_state
+from workers.loops.state import LoopState, read_state
+from workers.loops.updates import Update, append_update, updates_after
 from workers.resuming import Candidates, candidates_in, restored
 from workers.rollout import EpisodeRequest
 
@@ -195,6 +198,36 @@ async def test_an_evolution_run_that_is_killed_ends_with_the_weights_of_one_that
     assert attempts > 1
 
 
+def update(version: int, checksum: str) -> Update:
+    state = LoopState(version, -1, 0.0, 0, 0, Ledger())
+    return Update(state, (1,), (0.5,), (1.0,), 0.1, 0.1, checksum, (), {})
+
+
+def test_a_replay_that_was_cut_short_goes_on_in_the_log_before_it(tmp_path: Path) -> None:
+    newer, other, older = (tmp_path / name for name in ("newer", "other", "older"))
+    for version in (1, 2, 3, 4):
+        append_update(older, update(version, f"w{version}"))
+        append_update(other, update(version, f"superseded {version}"))
+    for version in (1, 2):
+        append_update(newer, update(version, f"w{version}"))
+    found = updates_after([newer, other, older], 0)
+    assert [each.checksum for each in found] == ["w1", "w2", "w3", "w4"]
+    assert [each.checksum for each in updates_after([newer, other], 0)] == ["w1", "w2"]
+
+
+async def test_the_time_of_logged_updates_counts_against_the_budget(tmp_path: Path) -> None:
+    config = es_config(budget={"max_steps": 4})
+    fuse = Fuse(10**9)
+    context, _ = loop_context(config, [Member(fuse, 0, None)], tmp_path / "a")
+    await EvolutionLoop(context).run()
+    longer = es_config(budget={"max_steps": 5})
+    begins = restored(longer, Candidates((), (tmp_path / "a" / UPDATES,)))
+    assert begins.updates[-1].state.version == 4
+    context, _ = loop_context(longer, [Member(fuse, 0, None)], tmp_path / "b", begins)
+    await EvolutionLoop(context, begins.updates).run()
+    assert read_state(tmp_path / "b" / FINAL).seconds > begins.updates[-1].state.seconds
+
+
 async def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(tmp_path: Path) -> None:
     config = grpo_config(budget={"max_steps": 4}, checkpoint={"every_steps": 1, "keep": 3})
     context, _ = loop_context(config, [Generator(Fuse(0), 0, random.Random(1))], tmp_path)
@@ -242,6 +275,56 @@ async def test_the_newest_and_the_best_checkpoints_are_kept_across_attempts(tmp_
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [FINAL, "step-000001"]
     left = sorted(path.name for path in (tmp_path / "b").iterdir())
     assert left == [FINAL, "step-000005", "step-000006"]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "grpo", "num_prompts": 1, "group_size": 2},
+        {"name": "grpo", "num_prompts": 3, "group_size": 2},
+        {"name": "grpo", "num_prompts": 2, "group_size": 4},
+    ],
+)
+async def test_a_fork_with_other_batches_begins_with_prompts_of_its_own(
+    tmp_path: Path, method: dict[str, Any]
+) -> None:
+    config = grpo_config(budget={"max_steps": 4}, checkpoint={"every_steps": 4})
+    context, _ = loop_context(config, [FakeGenerator(lambda *_: 1.0)], tmp_path / "a")
+    await PolicyGradientLoop(context, FakeTrainer()).run()
+    changed = grpo_config(method=method, budget={"max_steps": 6})
+    folder = tmp_path / "a" / "step-000004"
+    assert restored(changed, Candidates((folder,))).state.evaluated == 4  # it is the run's own
+    begins = restored(changed, Candidates((folder,), owns=False))
+    generator, trainer = FakeGenerator(lambda *_: 1.0), FakeTrainer()
+    generator.version = generator.weights = 4
+    trainer.batches = [[] for _ in range(4)]
+    context, _ = loop_context(changed, [generator], tmp_path / "b", begins)
+    loop = PolicyGradientLoop(context, trainer)
+    async with asyncio.timeout(20):  # a ledger of other batches would let nothing start
+        await loop.run()
+    batch = method["num_prompts"] * method["group_size"]
+    assert [len(samples) for samples in trainer.batches[4:]] == [batch, batch]
+    assert loop.ledger == Ledger(
+        issued=6 * method["num_prompts"], trained=6 * method["num_prompts"]
+    )
+    same = restored(grpo_config(budget={"max_steps": 6}), Candidates((folder,), owns=False))
+    assert same.state.evaluated == 4
+
+
+async def test_a_restored_home_keeps_and_removes_nothing_of_the_one_it_was_copied_from(
+    tmp_path: Path,
+) -> None:
+    config = grpo_config(budget={"max_steps": 3}, checkpoint={"every_steps": 1, "keep": 3})
+    old, new = tmp_path / "old", tmp_path / "new"
+    first = old / "attempts" / "r-a1" / "checkpoints"
+    context, _ = loop_context(config, [FakeGenerator(lambda request, _: 1.0)], first)
+    await PolicyGradientLoop(context, FakeTrainer()).run()
+    shutil.copytree(old, new)
+    newest = new / "attempts" / "r-a1" / "checkpoints" / "step-000003"
+    begins = restored(config, Candidates((newest,)))
+    assert [kept.path for kept in begins.kept] == [
+        newest.with_name(name) for name in ("step-000001", "step-000002", "step-000003")
+    ]
 
 
 async def test_a_run_that_fails_saves_what_it_has_learned(tmp_path: Path) -> None:
