@@ -86,7 +86,7 @@ def note_resumed(
 
 
 def note_saved(session: AsyncSession, run: Run, attempt: Attempt, now: datetime) -> None:
-    """Weights were saved; after a request to stop, that is one of its steps."""
+    """The last weights were saved; after a request to stop, that is one of its steps."""
     if run.desired == "stop" and attempt.stop_saved_at is None:
         attempt.stop_saved_at = now
         record(session, run, attempt.number, "stop_saved", "Saved its weights.", now, by="driver")

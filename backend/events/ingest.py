@@ -91,7 +91,7 @@ async def _store(
     await records.store_log(session, run, attempt, _of_type(events, LogLogged))
     checkpoints = _of_type(events, CheckpointLogged)
     await records.store_checkpoints(session, run, attempt, checkpoints)
-    if checkpoints:
+    if any(event.is_final for event in checkpoints):
         driver.note_saved(session, run, attempt, now)
     await accounting.note_stored(session, run, events)
     for event in events:
