@@ -25,7 +25,7 @@ import httpx
 
 from benchmarks.fault_checks import differences, num_points, prompt_faults
 from benchmarks.fault_targets import TARGETS, Target, kill, of_attempt
-from benchmarks.frame import Options, Report, progress, run
+from benchmarks.frame import DOCS, Options, Report, progress, run
 from benchmarks.stack import running, temporary_home
 from cli.client import Api
 from cli.home import Home
@@ -34,6 +34,7 @@ from cli.processes import wait_until
 from lagoon.status import RunStatus
 
 NUM_KILLS, NUM_KILLS_QUICK = 50, 2
+RELIABILITY = DOCS.parent / "reliability.md"
 VERDICT_SECONDS = 60.0
 END_SECONDS = 600.0
 GONE_SECONDS = 30.0
@@ -96,7 +97,7 @@ def config(seed: int) -> dict[str, Any]:
 def measure(options: Options) -> Report:
     """Kill until enough was killed, then check and report."""
     order, tally = random.Random(SEED), Tally()
-    wanted = NUM_KILLS_QUICK if options.quick else NUM_KILLS
+    wanted = NUM_KILLS_QUICK if options.quick else options.seeds
     with temporary_home() as home, running(home) as api:
         while tally.num_kills < wanted:
             _one_run(home, api, order, tally, wanted)
@@ -217,4 +218,4 @@ def _row(name: str, outcome: Outcome) -> Sequence[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(run("faults", measure))
+    sys.exit(run("faults", measure, default_seeds=NUM_KILLS, results=RELIABILITY))
