@@ -91,6 +91,7 @@ def without_building(home: Path) -> None:
     (home / "models" / "tiny" / fingerprint("tiny")).mkdir(parents=True)
 
 
+@pytest.mark.stack
 @pytest.mark.slow
 def test_up_serves_signs_in_and_leaves_nothing_behind(tmp_path, monkeypatch):
     home = tmp_path / "home"

@@ -22,7 +22,7 @@ from tests.e2e.runs import small_es, small_grpo
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 RUN_TIMEOUT_MS = 240_000
-NUM_STEPS = 48
+NUM_STEPS = 36
 REWARD_CURVE = "document.querySelector('.st-key-panel_reward .js-plotly-plot')?.calcdata?.[0]"
 """The points of the first line of the overview's reward chart, once it is drawn."""
 

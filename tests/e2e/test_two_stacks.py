@@ -12,7 +12,7 @@ from tests.cli.test_up import lagoon, processes_of, up, without_building
 from tests.e2e.platform import Platform
 from tests.e2e.runs import small_grpo
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 
 @pytest.fixture

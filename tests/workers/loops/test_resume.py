@@ -93,7 +93,7 @@ class Generator(FakeGenerator):
 
 
 @pytest.mark.parametrize("staleness_bound", [0, 2])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(15))
 async def test_after_any_kills_every_prompt_is_trained_exactly_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, staleness_bound: int
 ) -> None:
@@ -188,7 +188,7 @@ async def evolve(folder: Path, order: random.Random | None) -> tuple[str, int]:
     raise AssertionError("it never ended")
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(15))
 async def test_an_evolution_run_that_is_killed_ends_with_the_weights_of_one_that_is_not(
     tmp_path: Path, seed: int
 ) -> None:
