@@ -7,6 +7,7 @@ integer. Needs neither torch nor vLLM.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 from safetensors import TensorSpec, serialize_file
 
 Weights = Mapping[str, NDArray[Any]]
 
 SHARED_MEMORY = Path("/dev/shm")
+PAYLOAD = "lagoon-weights"
 WIRE_DTYPES = {"float32": "float32", "float16": "float16", "uint16": "bfloat16"}
 
 
@@ -41,13 +44,15 @@ def checksum_of(items: Iterable[tuple[str, memoryview]]) -> str:
 def write_payload(weights: Weights, folder: Path = SHARED_MEMORY) -> Path:
     """Write ``weights`` as a safetensors file in shared memory; who wrote it unlinks it.
 
-    Only this user can read it: shared memory is a folder that all users share.
+    Only this user can read it: shared memory is a folder that all users share. What a writer left
+    that was killed is removed by the next one: it would fill the memory until the machine restarts.
 
     Raises ``TypeError`` for an array that is not a floating-point weight.
     """
+    _remove_left_over(folder)
     arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
     tensors = {name: _tensor(name, array) for name, array in arrays.items()}
-    path = folder / f"lagoon-weights-{secrets.token_hex(8)}.safetensors"
+    path = folder / f"{PAYLOAD}-{os.getpid()}-{secrets.token_hex(8)}.safetensors"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:
         serialize_file(tensors, str(path))
@@ -55,6 +60,15 @@ def write_payload(weights: Weights, folder: Path = SHARED_MEMORY) -> Path:
         path.unlink()
         raise
     return path
+
+
+def _remove_left_over(folder: Path) -> None:
+    """Remove this user's payloads whose writers are gone."""
+    for path in folder.glob(f"{PAYLOAD}-*-*.safetensors"):
+        pid = path.name.split("-")[-2]
+        with contextlib.suppress(OSError):  # another writer was faster, or it is somebody else's
+            if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+                path.unlink()
 
 
 def _tensor(name: str, array: NDArray[Any]) -> TensorSpec:

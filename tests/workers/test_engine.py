@@ -18,7 +18,7 @@ from tests.builders import es_config, grpo_config
 from tests.workers.models_for_tests import END, VOCABULARY, build_model
 from workers.engine import VLLMEngine
 from workers.engine_settings import EngineSettings, engine_settings
-from workers.payload import SHARED_MEMORY, Weights, checksum
+from workers.payload import PAYLOAD, SHARED_MEMORY, Weights, checksum
 from workers.perturbation import add_update_, perturbed
 from workers.rollout import Sampled
 
@@ -178,7 +178,7 @@ async def test_a_publish_leaves_nothing_in_shared_memory(
     engine: VLLMEngine, model_folder: Path
 ) -> None:
     await engine.publish(next(VERSIONS), weights_of(load(model_folder)))
-    assert not list(SHARED_MEMORY.glob("lagoon-weights-*"))
+    assert not list(SHARED_MEMORY.glob(f"{PAYLOAD}-{os.getpid()}-*"))
 
 
 async def test_weights_of_another_model_are_refused_and_the_engine_goes_on(

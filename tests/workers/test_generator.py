@@ -146,7 +146,9 @@ async def test_a_generator_plays_reports_broken_environments_and_does_not_outliv
 ) -> None:
     folder = build_model(tmp_path / "model")
     config = es_config(rollout={"max_concurrent": 16, "kv_cache_gib": 0.25})
-    generator = GeneratorActor(str(folder), config.model_dump(mode="json"), 1, 0, environments)
+    generator = GeneratorActor(
+        str(folder), config.model_dump(mode="json"), 1, environments=environments
+    )
     await generator.ready()
     requests = [EpisodeRequest(f"t{i}", f"p{i}", "train", i, 1.0) for i in range(12)]
     await generator.submit(requests)

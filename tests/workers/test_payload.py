@@ -1,6 +1,7 @@
 import errno
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -42,3 +43,14 @@ def test_an_array_that_is_no_weight_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="no weight format"):
         write_payload({"a": np.arange(3)}, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = tmp_path / f"lagoon-weights-{gone.pid}-0123456789abcdef.safetensors"
+    on_its_way = tmp_path / f"lagoon-weights-{os.getpid()}-0123456789abcdef.safetensors"
+    for path in (left, on_its_way):
+        path.write_bytes(b"weights")
+    written = write_payload({"w": np.zeros(2, np.float32)}, tmp_path)
+    assert set(tmp_path.iterdir()) == {on_its_way, written}
