@@ -12,6 +12,7 @@ hash = $(shell cat $(1) | sha256sum | cut -c1-16)
 CPU_STAMP := .venv/stamps/cpu-$(call hash,requirements/cpu.txt pyproject.toml)
 DEV_STAMP := .venv/stamps/dev-$(call hash,requirements/dev.txt)
 GYM_STAMP := .venv/stamps/reasoning-gym-$(call hash,requirements/reasoning-gym.txt)
+HEAVY := engine or stack or browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: help install run test check bench dev reasoning-gym
@@ -40,7 +41,10 @@ test: install dev
 ifdef ARGS
 	$(BIN)/python -m pytest -rs $(ARGS)
 else
-	@.ci/test
+	@# Side by side what only computes; one after the other what starts engines, stacks or browsers.
+	@# What takes longest comes first, so that it is not left alone at the end.
+	$(BIN)/python -m pytest -rs -m 'not gpu and not ($(HEAVY))' -n 2 --dist loadfile tests/workers/models tests
+	$(BIN)/python -m pytest -rs -m 'not gpu and ($(HEAVY))' --durations 10
 endif
 
 # Of the benchmarks, instruct alone plays reasoning-gym, whose requirements include matplotlib.
