@@ -16,7 +16,7 @@ from lagoon.status import RunStatus
 LIMIT_SECONDS = 300.0
 PRESET = "grpo-calculator"
 POLL_SECONDS = 0.5
-"""How often the API is asked. Asking as often as it answers would take a tenth of the machine."""
+"""How often the API is asked. Asking every 50 ms cost 4 CPU-seconds of the start it measures."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from backend.errors import NotFound, Problem
 from backend.experiments import repository as experiments_repository
 from backend.idempotency import KeyHeader, claim_key
 from backend.ids import new_id
+from backend.models import Checkpoint
 from backend.paging import Limit, Page, decode_cursor, encode_cursor
 from backend.runs import files, repository, summaries
 from backend.runs.access import ReadableRun, WritableRun
@@ -33,6 +34,7 @@ from backend.runs.schemas import (
 )
 from backend.runs.stopping import request_stop
 from backend.slots import leases
+from lagoon.config import RunConfig
 from lagoon.status import RunStatus
 
 router = APIRouter(tags=["runs"])
@@ -68,6 +70,20 @@ async def create_run(
         if run is not None:
             return await summaries.detailed(session, person, run)
     config = await validated(session, body.config)
+    return await _create(body, config, person, session, now, run_id=run_id)
+
+
+async def _create(
+    body: NewRun | Fork,
+    config: RunConfig,
+    person: Person,
+    session: SessionOf,
+    now: Now,
+    *,
+    run_id: str | None = None,
+    fork_of: Checkpoint | None = None,
+) -> RunDetail:
+    """A queued run of the person's, in the experiment that the body names."""
     run = await add_run(
         session,
         name=body.name,
@@ -77,6 +93,7 @@ async def create_run(
         by=person.username,
         now=now,
         run_id=run_id,
+        fork_of=fork_of,
     )
     created = await summaries.detailed(session, person, run)
     await session.commit()
@@ -167,19 +184,7 @@ async def fork_run(
     checkpoint = await usable_checkpoint(session, run, body.checkpoint_id)
     config = await validated(session, run.config if body.config is None else body.config)
     refuse_misfit(run, checkpoint, config)
-    fork = await add_run(
-        session,
-        name=body.name,
-        config=config,
-        experiment_id=await _experiment_for(body.experiment_id, person, session, now),
-        owner_id=person.id,
-        by=person.username,
-        now=now,
-        fork_of=checkpoint,
-    )
-    created = await summaries.detailed(session, person, fork)
-    await session.commit()
-    return created
+    return await _create(body, config, person, session, now, fork_of=checkpoint)
 
 
 @router.delete("/runs/{run_id}")

@@ -93,6 +93,10 @@ class LoopContext:
         ``seconds_before`` of earlier attempts."""
         return self.stopwatch() - seconds_before
 
+    def trained_seconds(self, started: float | None, seconds_before: float) -> float:
+        """Training time so far; ``started`` is None while only earlier attempts have trained."""
+        return seconds_before if started is None else self.stopwatch() - started
+
     def out_of_time(self, started: float) -> bool:
         """True when the wall-clock budget, counted from ``started``, is spent."""
         limit = self.config.budget.max_seconds

@@ -124,7 +124,7 @@ class EvolutionLoop:
                     self.context.wake_on_stop(self._changed),
                 ],
             )
-        except Exception:
+        except Exception:  # whatever it is: what was learned is kept, and it is raised on
             if not self._is_updating:
                 await self.context.save_after_failure(self.state, self._save)
             raise
@@ -133,13 +133,10 @@ class EvolutionLoop:
         """What is needed to go on from the present version. Members that were evaluated for an
         update that was not made are evaluated again: their seeds follow from the version."""
         context, done = self.context, self.version * self.method.members_per_generation
-        seconds = self._seconds_before
-        if self._started is not None:
-            seconds = context.stopwatch() - self._started
         return LoopState(
             version=self.version,
             evaluated=context.progress.evaluated,
-            seconds=seconds,
+            seconds=context.trained_seconds(self._started, self._seconds_before),
             num_tokens=self._num_tokens,
             num_samples=self._num_episodes,
             ledger=Ledger(issued=done, trained=done),

@@ -109,7 +109,7 @@ class PolicyGradientLoop:
             return await supervised(
                 self._train(), [*pumps, self._admit(), self.context.wake_on_stop(self._changed)]
             )
-        except Exception:
+        except Exception:  # whatever it is: what was learned is kept, and it is raised on
             if not self._is_stepping:
                 await self.context.save_after_failure(self.state, self._save)
             raise
@@ -122,13 +122,10 @@ class PolicyGradientLoop:
         """What is needed to go on from here. A batch drawn but not trained on goes back."""
         context = self.context
         in_flight = (*self._rollouts.values(), *self._again)
-        seconds = context.begins.seconds
-        if self._started is not None:
-            seconds = context.stopwatch() - self._started
         return LoopState(
             version=self.version,
             evaluated=context.progress.evaluated,
-            seconds=seconds,
+            seconds=context.trained_seconds(self._started, context.begins.seconds),
             num_tokens=self._num_tokens,
             num_samples=self._num_samples,
             ledger=self.ledger.put_back(len(self._drawn)),
