@@ -121,8 +121,11 @@ GRAD_NORM = Metric("trainer/grad_norm", "norm", "Gradient norm before clipping."
 LEARNING_RATE = Metric("trainer/learning_rate", "1/step", "Learning rate of this step.")
 ENTROPY = Metric("trainer/entropy", "nats", "Mean negative log-probability of the trained tokens.")
 CLIPPED = Metric(
-    "trainer/clipped_ratio", "share", "Trained tokens whose importance ratio was clipped."
+    "trainer/clipped_ratio",
+    "share",
+    "Trained tokens whose importance ratio was cut, those that a correction masked included.",
 )
+MASKED = Metric("trainer/masked_ratio", "share", "Trained tokens that a correction gave weight 0.")
 MISMATCH = Metric(
     "mismatch/logprob_abs",
     "nats",
