@@ -134,6 +134,40 @@ MISMATCH = Metric(
 KL_BEHAVIOR = Metric(
     "mismatch/kl", "nats", "Estimate r - log r - 1 of the divergence from the behavior policy."
 )
+DRIFT_TOKENS = Metric(
+    "drift/tokens",
+    "tokens",
+    "Trained tokens by what set the policies apart; label cause: mismatch (the engine's numbers, "
+    "at the trained version), lag (older weights), unknown (version or log-probability missing).",
+)
+DRIFT_LOGPROB_ABS = Metric(
+    "drift/logprob_abs",
+    "nats",
+    "Mean absolute difference of trainer and generator log-probabilities; label: cause.",
+)
+DRIFT_KL = Metric(
+    "drift/kl",
+    "nats",
+    "Estimate r - log r - 1 of the divergence from the behavior policy; label: cause.",
+)
+DRIFT_RATIO = Metric(
+    "drift/ratio", "ratio", "Quantiles of the importance ratio; labels: cause, quantile."
+)
+DRIFT_EFFECTIVE_SAMPLES = Metric(
+    "drift/effective_samples",
+    "share",
+    "Effective sample size under the importance ratios, of all tokens; label: cause.",
+)
+DRIFT_CLIPPED = Metric(
+    "drift/clipped_ratio",
+    "share",
+    "Trained tokens whose ratio was cut, masked ones included; labels: cause, side.",
+)
+DRIFT_MASKED = Metric(
+    "drift/masked_ratio",
+    "share",
+    "Trained tokens that a correction gave weight 0; labels: cause, side.",
+)
 KL_REFERENCE = Metric(
     "trainer/kl_reference", "nats", "Estimate of the divergence from the initial policy."
 )
