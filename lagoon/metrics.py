@@ -112,6 +112,36 @@ POOL_READY = Metric("pool/ready", "prompts", "Finished groups waiting to be trai
 POOL_RESERVED = Metric("pool/reserved", "prompts", "Groups drawn for the current update.")
 POOL_TARGET = Metric("pool/target", "prompts", "Groups the method aims to hold ready.")
 
+REJECTION_RATE = Metric(
+    "pool/rejection_rate",
+    "share",
+    "Share of the ready groups to be rejected; label kind: raw, smoothed.",
+)
+REJECTED = Metric("pool/rejected", "prompts", "Groups rejected in the step; label: reason.")
+EFFECTIVE_STALENESS = Metric(
+    "pool/effective_staleness",
+    "policy versions",
+    "Mean score that ready groups are ranked by; label fate: kept, rejected.",
+)
+POOL_RESPONSE_TOKENS = Metric(
+    "pool/response_tokens",
+    "tokens",
+    "Mean sampled tokens per trajectory of the pool; label fate: kept, rejected.",
+)
+POOL_SUCCESS = Metric(
+    "pool/success", "share", "Successful trajectories of the pool; label fate: kept, rejected."
+)
+STALENESS_IF_KEPT = Metric(
+    "pool/staleness_if_kept",
+    "policy versions",
+    "Mean token staleness that the batch would have had, had nothing been rejected.",
+)
+DELAY_IF_KEPT = Metric(
+    "pool/delay_if_kept",
+    "steps",
+    "Steps by which the groups behind the rejected ones would have waited longer.",
+)
+
 LEDGER_ISSUED = Metric("ledger/issued", "prompts", "Prompts issued so far.")
 LEDGER_TRAINED = Metric("ledger/trained", "prompts", "Prompts trained on so far.")
 LEDGER_DROPPED = Metric("ledger/dropped", "prompts", "Prompts dropped so far; label: reason.")
