@@ -146,6 +146,26 @@ LEDGER_ISSUED = Metric("ledger/issued", "prompts", "Prompts issued so far.")
 LEDGER_TRAINED = Metric("ledger/trained", "prompts", "Prompts trained on so far.")
 LEDGER_DROPPED = Metric("ledger/dropped", "prompts", "Prompts dropped so far; label: reason.")
 
+LEDGER_TOKENS = Metric(
+    "ledger/tokens",
+    "tokens",
+    "Sampled tokens by where they are; label place: issued (all of them), trained, generating, "
+    "ready, reserved.",
+)
+LEDGER_TOKENS_DROPPED = Metric(
+    "ledger/tokens_dropped", "tokens", "Sampled tokens dropped so far; label: reason."
+)
+LEDGER_DROPPED_TRAJECTORIES = Metric(
+    "ledger/dropped_trajectories",
+    "trajectories",
+    "Trajectories dropped so far; labels: reason, outcome.",
+)
+LEDGER_LENGTH_BIAS = Metric(
+    "ledger/length_bias",
+    "share",
+    "Mean length of what was trained on over that of all that was trained on or dropped, less 1.",
+)
+
 LOSS = Metric("trainer/loss", "loss", "The method's loss over the batch.")
 GRAD_NORM = Metric("trainer/grad_norm", "norm", "Gradient norm before clipping.")
 LEARNING_RATE = Metric("trainer/learning_rate", "1/step", "Learning rate of this step.")
