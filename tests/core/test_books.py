@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -92,6 +93,7 @@ class BooksMachine(RuleBasedStateMachine):
         assert books.tokens.dropped == lost
 
 
+BooksMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30)
 TestBooks = BooksMachine.TestCase
 
 

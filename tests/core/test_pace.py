@@ -18,7 +18,7 @@ CANDIDATES = st.builds(
     num_tokens=st.integers(1, 50),
     success=st.booleans(),
 )
-POOLS = st.lists(st.lists(CANDIDATES, min_size=1, max_size=3), max_size=12)
+POOLS = st.lists(st.lists(CANDIDATES, min_size=1, max_size=2), max_size=8)
 
 
 def one(
@@ -142,13 +142,13 @@ def test_check_6_rejection_depends_less_on_length_than_by_age_alone() -> None:
 
 
 @given(
-    st.lists(POOLS, min_size=1, max_size=8),
+    st.lists(POOLS, min_size=1, max_size=4),
     st.integers(1, 4),
     st.integers(0, 4),
     st.sampled_from([0.0, 0.5, 0.9]),
     st.sampled_from(["of_pool", "of_target"]),
 )
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_the_budget_is_kept_and_the_next_batch_is_never_touched(
     pools: list, batch: int, slack: int, smoothing: float, excess: str
 ) -> None:
