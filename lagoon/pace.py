@@ -41,6 +41,8 @@ from lagoon.trajectory import Trajectory
 RejectionReason = Literal["rejected_waiting", "rejected_drift"]
 """Which part of its effective staleness was the larger one."""
 Excess = Literal["of_pool", "of_target"]
+NOISE_MARGIN = 3.0
+"""A trajectory of few tokens may differ by so many times the mean without any drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,9 @@ def candidate(
 ) -> Candidate:
     """A finished trajectory, seen from ``version``.
 
-    ``logprobs`` are those of its sampled tokens under the present policy, ``noise`` what generator
-    and trainer differ by at one version: with a policy that does not move, nothing has drifted.
+    ``logprobs`` are those of its sampled tokens under the present policy. ``noise`` is the mean
+    absolute difference of generator and trainer at one version (``lagoon/drift.py``): no more than
+    a few times that is no drift, so that a policy that does not move has none.
     Tokens whose version is unknown are left out. Raises ``ValueError`` when all are.
     """
     rows = zip(
@@ -151,7 +154,7 @@ def _drift(moves: Sequence[float], noise: float) -> float:
     if not known:
         return math.inf if moves else 0.0
     mean = sum(known) / len(known)
-    return mean if mean > noise else 0.0
+    return mean if mean > NOISE_MARGIN * noise else 0.0
 
 
 def percentiles(drifts: Sequence[float]) -> list[float]:

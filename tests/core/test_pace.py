@@ -233,6 +233,12 @@ def test_only_older_tokens_drift_and_what_is_missing_is_left_out() -> None:
         candidate(trajectory(versions=[None, None]), [-1.0, -1.0], 3)
 
 
+def test_drift_within_a_few_times_the_noise_is_none() -> None:
+    made = trajectory(versions=[0, 0], completed=0)
+    assert candidate(made, [-1.02, -1.02], 1, noise=0.01).drift == 0.0
+    assert candidate(made, [-1.04, -1.04], 1, noise=0.01).drift == pytest.approx(0.04)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
