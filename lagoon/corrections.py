@@ -164,7 +164,8 @@ def _decoupled(batch: TokenBatch, band: Band) -> ImportanceWeights:
     lag = _log_ratio(proximal, batch.behavior_logprobs).exp()
     trust = _clipped(_log_ratio(batch.logprobs, proximal).exp(), batch.advantages, band)
     values = lag.clamp(max=band.cap) * trust.values
-    return ImportanceWeights(values, trust.below, trust.above | (lag > band.cap))
+    is_capped = (lag > band.cap) & ~trust.below
+    return ImportanceWeights(values, trust.below, trust.above | is_capped)
 
 
 def _geometric(batch: TokenBatch, band: Band) -> ImportanceWeights:

@@ -97,19 +97,39 @@ def test_on_policy_every_correction_is_plain_reinforce(
 
 @given(
     st.sampled_from(NAMES),
-    st.lists(st.floats(-700, 700), min_size=1, max_size=8),
+    st.lists(
+        st.tuples(st.floats(-700, 700), st.floats(-700, 700)),
+        min_size=1,
+        max_size=8,
+    ),
     st.sampled_from([-1.0, 1.0]),
 )
-def test_weights_are_finite_and_never_negative(
-    name: CorrectionName, log_ratios: list[float], sign: float
+def test_weights_are_finite_never_negative_and_cut_on_one_side(
+    name: CorrectionName, log_ratios: list[tuple[float, float]], sign: float
 ) -> None:
-    behavior = torch.full((1, len(log_ratios)), -3.0, dtype=torch.float64)
-    loss = corrected(name, batch_of(behavior + tensor([log_ratios]), behavior, sign))
+    current, proximal = (tensor([list(part)]) for part in zip(*log_ratios, strict=True))
+    behavior = torch.full_like(current, -3.0)
+    batch = batch_of(behavior + current, behavior, sign, proximal=behavior + proximal)
+    loss = corrected(name, batch)
     assert loss.importance is not None
     values = loss.importance.values
     assert bool((values.isfinite() & (values >= 0)).all())
     assert not bool((loss.importance.below & loss.importance.above).any())
     assert not bool((loss.importance.is_masked & ~loss.importance.is_cut).any())
+
+
+def test_a_decoupled_weight_is_capped_and_clipped_apart() -> None:
+    """Ratios of proximal over behavior, and of current over proximal, each out on its own."""
+    lag, trust = tensor([[9.0, 9.0, 0.5, 0.5]]), tensor([[1.0, 0.5, 0.5, 1.0]])
+    behavior = torch.full_like(lag, -9.0)
+    proximal = behavior + lag.log()
+    batch = batch_of(proximal + trust.log(), behavior, -1.0, proximal=proximal)
+    importance = corrected("decoupled", batch, cap=4.0).importance
+    assert importance is not None
+    assert importance.values[0].tolist() == pytest.approx([4.0, 0.0, 0.0, 0.5])
+    assert importance.above[0].tolist() == [True, False, False, False]
+    assert importance.below[0].tolist() == [False, True, True, False]
+    assert importance.is_masked[0].tolist() == [False, True, True, False]
 
 
 def test_a_masked_token_has_no_gradient_at_all_and_counts_in_the_divisor() -> None:
@@ -131,6 +151,33 @@ def test_the_clipped_ratio_has_the_gradient_of_the_clipped_surrogate() -> None:
     ours = gradient(corrected("clip", batch), batch)
     theirs = gradient(clipped_surrogate(batch, clip_low=0.2, clip_high=0.2), batch)
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_split_between_trajectories_has_the_same_gradient(name: CorrectionName) -> None:
+    generator = torch.Generator().manual_seed(5)
+    behavior, shift, proximal = (
+        torch.randn(4, 6, generator=generator, dtype=torch.float64) for _ in range(3)
+    )
+    rows = torch.arange(4)[:, None].expand(4, 6)
+    logprobs = (behavior + shift / 4).requires_grad_()
+    parts = [slice(0, 4), slice(0, 1), slice(1, 4)]
+    whole, *split = (
+        corrected(
+            name,
+            batch_of(
+                logprobs[part],
+                behavior[part],
+                shift[part],
+                proximal=(behavior + proximal / 4)[part],
+                trajectories=rows[part] - part.start,
+            ),
+        ).value
+        for part in parts
+    )
+    (expected,) = torch.autograd.grad(whole, logprobs, retain_graph=True)
+    (found,) = torch.autograd.grad(split[0] + split[1], logprobs)
+    torch.testing.assert_close(found, expected)
 
 
 def test_tokens_that_are_not_trained_on_are_not_counted_as_cut() -> None:
