@@ -25,7 +25,7 @@ all older tokens, drift within the noise of the numbers as none, the mean over a
 ties rejected oldest first, a budget that never takes what the next batch needs (what it could not
 spend is forgotten), and training on the oldest of what is left.
 
-A pure state machine: ``decide(settings, state, pool) -> (state, selection)``.
+A pure state machine: ``decide(settings, state, pool) -> (state, choice)``.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class Choice:
     """What becomes of the pool's groups, by their positions in it."""
 
     train: tuple[int, ...]
@@ -166,7 +166,7 @@ def percentiles(drifts: Sequence[float]) -> list[float]:
 
 def decide(
     settings: PaceSettings, state: PaceState, pool: Sequence[Sequence[Candidate]]
-) -> tuple[PaceState, Selection]:
+) -> tuple[PaceState, Choice]:
     """Choose from ``pool``, its groups in the order in which they were completed.
 
     Without a full batch nothing is chosen and the state stays.
@@ -176,7 +176,7 @@ def decide(
     scores = tuple(wait + part for wait, part in zip(waits, generations, strict=True))
     excess = _excess(settings, occupancy)
     if occupancy < settings.batch_size:
-        return state, Selection((), (), (), scores, excess, state.rate)
+        return state, Choice((), (), (), scores, excess, state.rate)
     rate = settings.smoothing * state.rate + (1 - settings.smoothing) * excess
     due = rate * occupancy + state.carry
     budget = min(math.floor(due), occupancy - settings.batch_size)
@@ -184,7 +184,7 @@ def decide(
     ranked = sorted(range(occupancy), key=lambda position: -scores[position])
     reject = tuple(ranked[:budget])
     rest = sorted(set(range(occupancy)) - set(reject))
-    selection = Selection(
+    choice = Choice(
         train=tuple(rest[: settings.batch_size]),
         reject=reject,
         reasons=tuple(
@@ -194,7 +194,7 @@ def decide(
         excess=excess,
         rate=rate,
     )
-    return PaceState(rate, due - math.floor(due)), selection
+    return PaceState(rate, due - math.floor(due)), choice
 
 
 def _excess(settings: PaceSettings, occupancy: int) -> float:

@@ -1,4 +1,4 @@
-"""What a selection from the pool rejected, by reason, length and outcome, and what it would have
+"""What a choice from the pool rejected, by reason, length and outcome, and what it would have
 cost to reject nothing.
 
 The cost is ours, in the units of the staleness account: the staleness of the batch that would have
@@ -24,7 +24,7 @@ from lagoon.metrics import (
     STALENESS_IF_KEPT,
     Metric,
 )
-from lagoon.pace import Candidate, Selection
+from lagoon.pace import Candidate, Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """What a selection did, and what it would have cost to reject nothing."""
+    """What a choice did, and what it would have cost to reject nothing."""
 
     kept: Portion
     """All groups that were not rejected."""
@@ -65,28 +65,26 @@ class Rejection:
     """Updates by which everything behind the rejected groups would have waited longer."""
 
 
-def rejection(
-    pool: Sequence[Sequence[Candidate]], selection: Selection, batch_size: int
-) -> Rejection:
-    """The figures of a selection from ``pool``."""
-    rejected = set(selection.reject)
+def rejection(pool: Sequence[Sequence[Candidate]], choice: Choice, batch_size: int) -> Rejection:
+    """The figures of a choice from ``pool``."""
+    rejected = set(choice.reject)
     kept = [position for position in range(len(pool)) if position not in rejected]
     return Rejection(
-        kept=_portion(pool, kept, selection),
-        rejected=_portion(pool, selection.reject, selection),
-        trained=_portion(pool, selection.train, selection),
-        without=_portion(pool, range(len(selection.train)), selection),
+        kept=_portion(pool, kept, choice),
+        rejected=_portion(pool, choice.reject, choice),
+        trained=_portion(pool, choice.train, choice),
+        without=_portion(pool, range(len(choice.train)), choice),
         delay_steps=len(rejected) / batch_size,
     )
 
 
 def _portion(
-    pool: Sequence[Sequence[Candidate]], positions: Sequence[int], selection: Selection
+    pool: Sequence[Sequence[Candidate]], positions: Sequence[int], choice: Choice
 ) -> Portion:
     members = [one for position in positions for one in pool[position]]
     tokens = sum(one.num_tokens for one in members)
     stale = sum(one.staleness * one.num_tokens for one in members)
-    scores = [selection.scores[position] for position in positions]
+    scores = [choice.scores[position] for position in positions]
     return Portion(
         groups=len(positions),
         trajectories=len(members),
@@ -97,12 +95,12 @@ def _portion(
     )
 
 
-def rejection_points(selection: Selection, found: Rejection) -> list[Point]:
+def rejection_points(choice: Choice, found: Rejection) -> list[Point]:
     """The figures as metrics; those of portions without a group are left out."""
-    reasons = Counter(selection.reasons)
+    reasons = Counter(choice.reasons)
     points = [
-        _point(REJECTION_RATE, selection.excess, kind="raw"),
-        _point(REJECTION_RATE, selection.rate, kind="smoothed"),
+        _point(REJECTION_RATE, choice.excess, kind="raw"),
+        _point(REJECTION_RATE, choice.rate, kind="smoothed"),
         *(_point(REJECTED, count, reason=reason) for reason, count in sorted(reasons.items())),
         *([] if reasons else [_point(REJECTED, 0)]),
         _point(STALENESS_IF_KEPT, found.without.staleness),

@@ -9,7 +9,7 @@ from typing import Literal
 
 from lagoon.trajectory import Trajectory
 
-DropReason = Literal["reward_not_finite", "logprobs_missing", "versions_missing", "too_stale"]
+DropReason = Literal["reward_not_finite", "logprobs_missing", "versions_missing", "stale"]
 
 
 def why_dropped(
@@ -37,4 +37,4 @@ def why_dropped(
     known = [version for version in versions if version is not None]
     if len(known) < len(versions):
         return "versions_missing"
-    return "too_stale" if trained_version - min(known) > max_staleness else None
+    return "stale" if trained_version - min(known) > max_staleness else None

@@ -96,9 +96,9 @@ class Asynchrony(RuleBasedStateMachine):
             [candidate(one, one.behavior_logprobs, self.version) for one in group.trajectories]
             for group in self.pool
         ]
-        self.pace_state, selection = decide(self.pace, self.pace_state, pool)
-        chosen = [self.pool[position] for position in selection.train]
-        reasons = zip(selection.reject, selection.reasons, strict=True)
+        self.pace_state, choice = decide(self.pace, self.pace_state, pool)
+        chosen = [self.pool[position] for position in choice.train]
+        reasons = zip(choice.reject, choice.reasons, strict=True)
         for group, reason in [(self.pool[position], reason) for position, reason in reasons]:
             self.drop(reason, group)
         return chosen
@@ -136,7 +136,7 @@ def test_a_group_that_others_overtook_is_dropped_before_it_breaks_the_bound() ->
         run.publish()
     run.end(which=0, lives=True)
     run.update()
-    assert (run.version, run.books.prompts.dropped) == (2, {"too_stale": 1})
+    assert (run.version, run.books.prompts.dropped) == (2, {"stale": 1})
     run.teardown()
 
 
@@ -158,8 +158,8 @@ def test_under_constant_over_supply_an_unbounded_pool_grows_and_a_paced_one_does
                 [candidate(trajectory(versions=[born], completed=born), [-1.0], version)]
                 for born in pool
             ]
-            state, selection = decide(chosen, state, ready)
-            train, reject = selection.train, selection.reject
+            state, choice = decide(chosen, state, ready)
+            train, reject = choice.train, choice.reject
         gone = {*train, *reject}
         pool = [born for position, born in enumerate(pool) if position not in gone]
     if paced:

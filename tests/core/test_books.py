@@ -9,7 +9,7 @@ from lagoon.books import Books, Tally, length_bias, tally, token_points
 from lagoon.trajectory import TrajectoryGroup
 from tests.builders import trajectory
 
-REASONS = st.sampled_from(["too_stale", "generator_lost"])
+REASONS = st.sampled_from(["stale", "generator_lost"])
 
 
 def group(*lengths: int, reward: float = 1.0) -> TrajectoryGroup:
@@ -75,7 +75,7 @@ class BooksMachine(RuleBasedStateMachine):
         if choice == "train":
             self.books = self.books.train(groups)
         elif choice == "drop":
-            self.books = self.books.drop_reserved("too_stale", groups)
+            self.books = self.books.drop_reserved("stale", groups)
         else:
             self.books = self.books.put_back(groups)
             self.ready += groups
@@ -108,10 +108,10 @@ def test_dropping_long_work_shows_as_a_negative_length_bias() -> None:
     short, long = group(2, 4), group(9, 9, reward=0.0)
     books = finished(short, long)
     assert math.isnan(books.length_bias)
-    books = books.drop_ready("too_stale", [long]).reserve([short]).train([short])
+    books = books.drop_ready("stale", [long]).reserve([short]).train([short])
     assert books.length_bias == pytest.approx(3 / 6 - 1)
     assert books.trained == Tally(trajectories=2, successes=2, tokens=6)
-    assert books.dropped == {"too_stale": Tally(trajectories=2, successes=0, tokens=18)}
+    assert books.dropped == {"stale": Tally(trajectories=2, successes=0, tokens=18)}
 
 
 def test_without_a_drop_there_is_no_length_bias() -> None:
@@ -126,7 +126,7 @@ def test_tokens_that_were_not_counted_as_sampled_cannot_be_completed() -> None:
 
 def test_the_token_ledger_and_the_fates_are_reported() -> None:
     short, long = group(2), group(8, reward=0.0)
-    books = finished(short, long).drop_ready("too_stale", [long]).reserve([short]).train([short])
+    books = finished(short, long).drop_ready("stale", [long]).reserve([short]).train([short])
     points = {(p.name, *p.labels.values()): p.value for p in token_points(books.issue().sample(5))}
     assert points == {
         ("ledger/tokens", "issued"): 15,
@@ -134,8 +134,8 @@ def test_the_token_ledger_and_the_fates_are_reported() -> None:
         ("ledger/tokens", "generating"): 5,
         ("ledger/tokens", "ready"): 0,
         ("ledger/tokens", "reserved"): 0,
-        ("ledger/tokens_dropped", "too_stale"): 8,
-        ("ledger/dropped_trajectories", "too_stale", "success"): 0,
-        ("ledger/dropped_trajectories", "too_stale", "failure"): 1,
+        ("ledger/tokens_dropped", "stale"): 8,
+        ("ledger/dropped_trajectories", "stale", "success"): 0,
+        ("ledger/dropped_trajectories", "stale", "failure"): 1,
         ("ledger/length_bias",): pytest.approx(2 / 5 - 1),
     }

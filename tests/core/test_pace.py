@@ -59,9 +59,9 @@ def test_check_2_a_pool_that_never_passes_its_target_loses_nothing(
 ) -> None:
     state, chosen = PaceState(), PaceSettings(2, 8, excess=excess)  # type: ignore[arg-type]
     for occupancy in occupancies:
-        state, selection = decide(chosen, state, alone(*[one(waiting=3)] * occupancy))
-        assert selection.reject == ()
-        assert selection.train == (tuple(range(2)) if occupancy >= 2 else ())
+        state, choice = decide(chosen, state, alone(*[one(waiting=3)] * occupancy))
+        assert choice.reject == ()
+        assert choice.train == (tuple(range(2)) if occupancy >= 2 else ())
     assert state == PaceState()
 
 
@@ -77,20 +77,20 @@ def test_check_3_a_policy_that_does_not_move_is_ranked_by_age(
         logprobs = [logprob + 0.5e-6 for logprob in made.behavior_logprobs]
         pool.append([candidate(made, logprobs, version, noise=noise)])
     assert all(group[0].drift == 0 for group in pool)
-    _, selection = decide(full(gamma=gamma), HARD, pool)
-    assert selection.scores == tuple(waits)
+    _, choice = decide(full(gamma=gamma), HARD, pool)
+    assert choice.scores == tuple(waits)
     oldest_first = sorted(range(len(waits)), key=lambda position: -waits[position])
-    assert list(selection.reject) == oldest_first[: len(waits) - 1]
-    assert set(selection.reasons) <= {"rejected_waiting"}
+    assert list(choice.reject) == oldest_first[: len(waits) - 1]
+    assert set(choice.reasons) <= {"rejected_waiting"}
 
 
 def test_check_4_crossing_versions_without_drift_goes_behind_any_waiting() -> None:
     crossed = candidate(trajectory(versions=[0, 1, 2, 3, 4], completed=5), [-1.0] * 5, 5, noise=0.0)
     assert (crossed.generation, crossed.drift) == (3.0, 0.0)
     pool = alone(one(waiting=1, drift=0.3), crossed, one(waiting=1, drift=0.1))
-    _, selection = decide(full(), HARD, pool)
-    assert selection.scores[1] == 0
-    assert selection.reject == (0, 2)
+    _, choice = decide(full(), HARD, pool)
+    assert choice.scores[1] == 0
+    assert choice.reject == (0, 2)
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 12), st.sampled_from([0.0, 0.5, 0.9]))
@@ -102,9 +102,9 @@ def test_check_5_under_constant_over_supply_the_pool_settles_near_its_target(
     state, ready, unfiltered, seen = PaceState(), 0, 0, []
     for _ in range(400):
         ready, unfiltered = ready + batch + surplus, unfiltered + surplus
-        state, selection = decide(chosen, state, alone(*[one()] * ready))
+        state, choice = decide(chosen, state, alone(*[one()] * ready))
         seen.append(ready)
-        ready -= len(selection.reject) + len(selection.train)
+        ready -= len(choice.reject) + len(choice.train)
     band = [occupancy - (chosen.target + surplus) for occupancy in seen[200:]]
     assert max(map(abs, band)) <= 2
     assert unfiltered == 400 * surplus
@@ -131,9 +131,9 @@ def test_check_6_rejection_depends_less_on_length_than_by_age_alone() -> None:
         )
     found = {}
     for gamma in (0.0, 4.0):
-        _, selection = decide(full(150, gamma=gamma), HARD, alone(*pool))
+        _, choice = decide(full(150, gamma=gamma), HARD, alone(*pool))
         lengths = [float(candidate.num_tokens) for candidate in pool]
-        gone = [float(position in set(selection.reject)) for position in range(300)]
+        gone = [float(position in set(choice.reject)) for position in range(300)]
         found[gamma] = abs(spearman(lengths, gone))
     assert found[4.0] < 0.5 * found[0.0]
 
@@ -156,45 +156,43 @@ def test_the_budget_is_kept_and_the_next_batch_is_never_touched(
     state, due, spent = PaceState(), 0.0, 0
     for pool in pools:
         before = state
-        state, selection = decide(chosen, state, pool)
-        assert 0 <= selection.rate <= 1
+        state, choice = decide(chosen, state, pool)
+        assert 0 <= choice.rate <= 1
         if len(pool) < batch:
-            assert (state, selection.train, selection.reject) == (before, (), ())
+            assert (state, choice.train, choice.reject) == (before, (), ())
             continue
-        due, spent = due + selection.rate * len(pool), spent + len(selection.reject)
+        due, spent = due + choice.rate * len(pool), spent + len(choice.reject)
         assert spent <= due + 1e-9
-        assert len(selection.train) == batch
-        assert not set(selection.train) & set(selection.reject)
-        assert list(selection.train) == sorted(selection.train)
-        assert len(selection.reasons) == len(selection.reject)
-        kept = [s for p, s in enumerate(selection.scores) if p not in selection.reject]
+        assert len(choice.train) == batch
+        assert not set(choice.train) & set(choice.reject)
+        assert list(choice.train) == sorted(choice.train)
+        assert len(choice.reasons) == len(choice.reject)
+        kept = [s for p, s in enumerate(choice.scores) if p not in choice.reject]
         worst_kept = max(kept)
-        assert all(selection.scores[position] >= worst_kept for position in selection.reject)
+        assert all(choice.scores[position] >= worst_kept for position in choice.reject)
 
 
 def test_the_fraction_of_a_group_is_carried_to_the_next_update() -> None:
     state, rejected = PaceState(rate=0.1), []
     for _ in range(10):
-        state, selection = decide(
-            PaceSettings(1, 3, smoothing=0.999999), state, alone(*[one()] * 4)
-        )
-        rejected.append(len(selection.reject))
+        state, choice = decide(PaceSettings(1, 3, smoothing=0.999999), state, alone(*[one()] * 4))
+        rejected.append(len(choice.reject))
     assert rejected == [0, 0, 1, 0, 1, 0, 0, 1, 0, 1]  # 0.4 of a group each time
 
 
 def test_groups_go_as_a_whole_by_their_mean_score() -> None:
     pool = [[one(waiting=1), one(waiting=5)], [one(waiting=2), one(waiting=3)], [one(), one()]]
-    _, selection = decide(full(), HARD, pool)
-    assert selection.scores == (3.0, 2.5, 0.0)
-    assert (selection.reject, selection.train) == ((0, 1), (2,))
+    _, choice = decide(full(), HARD, pool)
+    assert choice.scores == (3.0, 2.5, 0.0)
+    assert (choice.reject, choice.train) == ((0, 1), (2,))
 
 
 def test_ties_are_rejected_oldest_first_and_the_oldest_of_the_rest_is_trained_on() -> None:
-    _, selection = decide(
+    _, choice = decide(
         PaceSettings(1, 1, smoothing=0.999999), PaceState(rate=0.5), alone(*[one(waiting=2)] * 4)
     )
-    assert selection.reject == (0, 1)
-    assert selection.train == (2,)
+    assert choice.reject == (0, 1)
+    assert choice.train == (2,)
 
 
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.3, math.inf]), max_size=12))
@@ -262,16 +260,16 @@ def test_what_was_rejected_is_told_by_reason_length_outcome_and_cost() -> None:
         [Candidate(1.0, 0, 0.1, 20, success=True)],
         [Candidate(0.0, 0, 0.0, 30, success=False)],
     ]
-    _, selection = decide(full(2), HARD, pool)
-    assert selection.reject == (0, 1)
-    assert selection.reasons == ("rejected_drift", "rejected_waiting")
-    found = rejection(pool, selection, 2)
+    _, choice = decide(full(2), HARD, pool)
+    assert choice.reject == (0, 1)
+    assert choice.reasons == ("rejected_drift", "rejected_waiting")
+    found = rejection(pool, choice, 2)
     assert (found.rejected.tokens_each, found.rejected.success) == (55.0, 0.5)
     assert (found.kept.tokens_each, found.kept.success) == (25.0, 0.5)
     assert found.trained.staleness == pytest.approx(20 / 50)
     assert found.without.staleness == pytest.approx((400 + 30) / 110)
     assert found.delay_steps == 1.0
-    points = {(p.name, *p.labels.values()): p.value for p in rejection_points(selection, found)}
+    points = {(p.name, *p.labels.values()): p.value for p in rejection_points(choice, found)}
     assert points["pool/rejected", "rejected_drift"] == 1
     assert points["pool/effective_staleness", "rejected"] == pytest.approx(3.5)
     assert points["pool/rejection_rate", "smoothed"] == pytest.approx(1.0, abs=1e-3)
@@ -279,8 +277,8 @@ def test_what_was_rejected_is_told_by_reason_length_outcome_and_cost() -> None:
 
 def test_a_step_without_rejection_reports_none_and_no_figures_of_nothing() -> None:
     pool = alone(one(), one())
-    _, selection = decide(PaceSettings(1, 2), PaceState(), pool)
-    points = rejection_points(selection, rejection(pool, selection, 1))
+    _, choice = decide(PaceSettings(1, 2), PaceState(), pool)
+    points = rejection_points(choice, rejection(pool, choice, 1))
     assert ("pool/rejected", 0, {}) in [(p.name, p.value, p.labels) for p in points]
     assert {p.labels["fate"] for p in points if "fate" in p.labels} == {"kept"}
     assert not any(math.isnan(p.value) for p in points)

@@ -38,4 +38,4 @@ def test_no_token_older_than_the_bound_passes(versions: list[int], later: int, b
     made = trajectory(versions=versions, completed=max(versions))
     reason = why_dropped(made, trained_version=trained, max_staleness=bound)
     assert (reason is None) == all(trained - version <= bound for version in versions)
-    assert reason in (None, "too_stale")
+    assert reason in (None, "stale")
