@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,6 +42,8 @@ class MicroBatch:
     """Each sampled token's weight in the loss; 0 elsewhere."""
     versions: Tensor
     """Policy version that sampled each token; -1 where unknown."""
+    trajectories: Tensor
+    """Which trajectory of the micro-batch each token is of, counted from 0."""
     layout: Layout | None
     """None when each row holds one trajectory, which sees all that stands before."""
     rows: tuple[Row, ...]
@@ -80,6 +84,8 @@ def _padded(
     mask = torch.zeros(shape, dtype=torch.bool)
     behavior, advantages, weights = (torch.zeros(shape) for _ in range(3))
     versions = torch.full(shape, -1, dtype=torch.long)
+    trajectories = torch.zeros(shape, dtype=torch.long)
+    counter = itertools.count()
     before = torch.arange(-1, shape[1] - 1).repeat(len(rows), 1)
     for place, row in enumerate(rows):
         for own in row.placed:
@@ -90,6 +96,7 @@ def _padded(
             behavior[here] = torch.tensor(trajectory.behavior_logprobs[kept])
             known = [-1 if version is None else version for version in trajectory.versions[kept]]
             versions[here] = torch.tensor(known)
+            trajectories[here] = next(counter)
             advantages[here] = sample.advantage
             weights[here] = sample.token_weight
             if own.skipped and own.length:
@@ -103,6 +110,7 @@ def _padded(
         advantages=(advantages * mask).to(device),
         weights=(weights * mask).to(device),
         versions=versions.to(device),
+        trajectories=trajectories.to(device),
         layout=layout,
         rows=tuple(rows),
     )
@@ -125,7 +133,7 @@ def _layout(rows: Sequence[Row], shape: tuple[int, int], device: torch.device) -
     return Layout(positions.to(device), attends[:, None].to(device))
 
 
-def by_trajectory(batch: MicroBatch, scores: Tensor) -> Iterator[tuple[int, list[float]]]:
+def by_trajectory(batch: MicroBatch, scores: Tensor) -> Iterator[tuple[int, list[Any]]]:
     """The ``scores`` ([B, T]) of each trajectory's sampled tokens, by its position in the batch."""
     scores, mask = scores.cpu(), batch.action_mask.cpu()
     for place, row in enumerate(batch.rows):

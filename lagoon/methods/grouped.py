@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -33,10 +34,6 @@ class GroupRelative(PolicyGradient):
     """Prompts per update."""
     group_size: int = Field(8, ge=1, le=1024)
     """Trajectories sampled for each prompt. At least 2: a group of one has no spread."""
-    clip_low: float = Field(0.2, gt=0, lt=1)
-    """The importance ratio earns nothing below 1 - clip_low."""
-    clip_high: float = Field(0.2, gt=0)
-    """The importance ratio earns nothing above 1 + clip_high."""
     deviation: Deviation = "population"
     """Which standard deviation divides the centered rewards; "none" only centers them."""
     epsilon: float = Field(1e-6, gt=0)
@@ -51,7 +48,7 @@ class GroupRelative(PolicyGradient):
 
     def clashes(self, config: RunConfig) -> list[Clash]:
         """A group without spread, and divisors that are missing or would have no effect."""
-        found = []
+        found = super().clashes(config)
         if self.group_size == 1:
             message = "a group of 1 has no spread to standardize: it takes 2 or more"
             found.append(Clash(("method.group_size", "method.name"), message))
@@ -90,13 +87,31 @@ class GroupRelative(PolicyGradient):
         """The divisor of the chosen aggregation."""
         return token_weights(lengths, self.aggregation, self.length_constant)
 
+    @abstractmethod
+    def surrogate(self, batch: TokenBatch) -> Loss:
+        """The policy's part of the loss."""
+
     def loss(self, batch: TokenBatch) -> Loss:
-        """The clipped surrogate, plus the weighted divergence when asked for."""
-        surrogate = clipped_surrogate(batch, clip_low=self.clip_low, clip_high=self.clip_high)
+        """The surrogate, plus the weighted divergence when asked for."""
+        surrogate = self.surrogate(batch)
         if not self.needs_reference:
             return surrogate
         divergence = reference_divergence(batch)
         return Loss(
             surrogate.value + self.kl_coefficient * divergence.value,
             surrogate.metrics | divergence.metrics,
+            surrogate.importance,
         )
+
+
+class ClippedGroups(GroupRelative):
+    """A method whose policy is never far from the one that sampled: it clips, nothing else."""
+
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    """The importance ratio earns nothing below 1 - clip_low."""
+    clip_high: float = Field(0.2, gt=0)
+    """The importance ratio earns nothing above 1 + clip_high."""
+
+    def surrogate(self, batch: TokenBatch) -> Loss:
+        """The clipped surrogate."""
+        return clipped_surrogate(batch, clip_low=self.clip_low, clip_high=self.clip_high)

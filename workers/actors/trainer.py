@@ -13,6 +13,7 @@ from lagoon.config import RunConfig
 from lagoon.trajectory import TrainingSample
 from workers.imports import uncollected
 from workers.payload import Weights
+from workers.step_report import StepReport
 
 if TYPE_CHECKING:
     from workers.training import Trainer
@@ -40,10 +41,8 @@ class TrainerActor:
 
         self._loaded = Trainer(self._model_folder, self._config, self._checkpoint, self._version)
 
-    def step(
-        self, samples: Sequence[TrainingSample], learning_rate: float
-    ) -> dict[str, tuple[float, float]]:
-        """One optimizer step on all ``samples``; returns (sum, count) by metric name.
+    def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
+        """One optimizer step on all ``samples``.
 
         Raises ``workers.training.NonFiniteGradient`` with the weights as they were.
         """

@@ -42,6 +42,7 @@ import numpy as np
 
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
+from lagoon.drift import drift, drift_points
 from lagoon.events import Point
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
@@ -62,6 +63,7 @@ from workers.reporting import (
     sync_points,
     waiting_points,
 )
+from workers.step_report import StepReport
 
 
 class TrainerHandle(Predictor, Protocol):
@@ -71,10 +73,8 @@ class TrainerHandle(Predictor, Protocol):
         """Wait until the model is loaded; raises ``RunFailed`` when it cannot be."""
         ...
 
-    async def step(
-        self, samples: Sequence[TrainingSample], learning_rate: float
-    ) -> dict[str, tuple[float, float]]:
-        """One optimizer step; returns (sum, count) by metric name."""
+    async def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
+        """One optimizer step."""
         ...
 
     async def save(self, folder: str) -> None:
@@ -217,10 +217,13 @@ class PolicyGradientLoop:
         learning_rate = self._learning_rate()
         samples = self._samples(groups)
         trajectories = [sample.trajectory for sample in samples]
-        account = staleness_account(trajectories, self.version)
         await self.prover.confirm(self.trainer)
         self._is_stepping = True
-        sums = await self.trainer.step(samples, learning_rate)
+        report = await self.trainer.step(samples, learning_rate)
+        account = staleness_account(
+            trajectories, self.version, [scores.masked for scores in report.scores]
+        )
+        found = drift(trajectories, report.scores, self.version)
         trained_at = context.stopwatch()
         occupancy = ledger_points(self.ledger, self.method.prompts_per_step)
         self.pool.train()
@@ -239,7 +242,8 @@ class PolicyGradientLoop:
                 *occupancy,
                 *waiting_points(self.admission.backpressure_seconds(), context.generators.num_lost),
                 *rollout_points(trajectories, now - step_started),
-                *_trainer_points(sums),
+                *_trainer_points(report),
+                *drift_points(found),
                 *(sync_points(proof) if proof else ()),
                 point(m.STEP_SECONDS, now - step_started),
                 point(m.GENERATE_SECONDS, drawn_at - step_started),
@@ -298,8 +302,8 @@ def _reward_points(groups: Sequence[TrajectoryGroup]) -> list[Point]:
     ]
 
 
-def _trainer_points(sums: dict[str, tuple[float, float]]) -> list[Point]:
+def _trainer_points(report: StepReport) -> list[Point]:
     return [
         point(CATALOGUE[name], total / count if count else math.nan)
-        for name, (total, count) in sums.items()
+        for name, (total, count) in report.sums.items()
     ]

@@ -26,6 +26,7 @@ from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.loops.state import LoopState, read_state
 from workers.resuming import Candidates, Restored, restored
 from workers.rollout import EpisodeRequest
+from workers.step_report import StepReport
 
 NUM_STEPS = 6
 UNFILTERED: dict[str, Any] = {"name": "async_grpo"}
@@ -199,7 +200,7 @@ async def test_without_a_bound_the_pool_grows_and_with_one_it_does_not(
     tmp_path: Path, seed: int
 ) -> None:
     class Slow(StreamingTrainer):
-        async def step(self, *arguments: Any) -> dict[str, tuple[float, float]]:
+        async def step(self, *arguments: Any) -> StepReport:
             for _ in range(200):
                 await asyncio.sleep(0)
             return await super().step(*arguments)
@@ -270,7 +271,7 @@ async def test_training_goes_on_beside_an_evaluation_and_the_next_publish_waits_
             return super()._finished_one(episode)
 
     class Trainer(StreamingTrainer):
-        async def step(self, *arguments: Any) -> dict[str, tuple[float, float]]:
+        async def step(self, *arguments: Any) -> StepReport:
             seen.append(f"step {len(self.batches) + 1}")
             return await super().step(*arguments)
 
