@@ -14,6 +14,7 @@ from lagoon.selection import PooledGroup, Selection, oldest_first
 if TYPE_CHECKING:
     from lagoon.clashes import Clash
     from lagoon.config import RunConfig
+    from lagoon.drift import Drift
     from lagoon.losses import Loss, TokenBatch
 
 WeightUpdateMode = Literal["keep", "wait", "abort"]
@@ -88,7 +89,23 @@ class PolicyGradient(Method):
             memory,
             batch_size=self.prompts_per_step,
             hard_bound=self.hard_bound,
+            needs_behavior=self.needs_behavior,
         )
+
+    @property
+    def scores_pool(self) -> bool:
+        """True when a selection needs the pool's log-probabilities under the present policy, as
+        soon as a batch is ready: a forward pass of the trainer for each update."""
+        return False
+
+    @property
+    def target_size(self) -> int:
+        """Groups that the method aims to hold ready when an update begins."""
+        return self.prompts_per_step
+
+    def remember(self, memory: Mapping[str, float], found: Drift) -> Mapping[str, float]:
+        """What the next selection is told, after an update that ``found`` this drift."""
+        return memory
 
     @property
     def needs_reference(self) -> bool:

@@ -11,8 +11,9 @@ import numpy as np
 
 from lagoon.config import RunConfig
 from lagoon.drift import TokenScores
-from lagoon.events import Event, HistogramLogged, Point, StepLogged
+from lagoon.events import Event, HistogramLogged, StepLogged
 from lagoon.metrics import LEARNING_RATE, LOSS, Metric
+from lagoon.points import Point
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.checkpoints import Checkpoints
 from workers.generators import Generators, Replacement, UpdateReport

@@ -43,10 +43,10 @@ import numpy as np
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
 from lagoon.drift import drift, drift_points
-from lagoon.events import Point
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import CATALOGUE
+from lagoon.points import Point
 from lagoon.schedules import learning_rate_at
 from lagoon.staleness import staleness_account
 from lagoon.trajectory import TrainingSample, TrajectoryGroup
@@ -193,6 +193,10 @@ class PolicyGradientLoop:
         self.context.progress.activity = "starved"
         while not self.context.stop.is_set():
             dropped = self.ledger.num_dropped
+            if self.method.scores_pool:
+                await unless_stopped(self.context.stop, self._score())
+                if self.context.stop.is_set():
+                    break
             groups = self.pool.draw(self.method, self.version)
             if self.ledger.num_dropped > dropped:
                 self._changed.set()  # there is room for others
@@ -201,6 +205,18 @@ class PolicyGradientLoop:
             self._changed.clear()
             await self._changed.wait()
         return None
+
+    async def _score(self) -> None:
+        """Ask the trainer how likely the ready groups are under the present policy, once a batch
+        is among them. Groups without an older token need no asking."""
+        older = self.pool.older_than(self.version)
+        if len(self.pool.ready) < self.method.prompts_per_step or not older:
+            return
+        await self.trainer.ready()
+        samples = [
+            TrainingSample(each, 0.0, 0.0) for pooled in older for each in pooled.group.trajectories
+        ]
+        self.pool.score(older, await self.trainer.logprobs(samples))
 
     async def _welcome(self) -> None:
         """Consumes generators that have taken the place of others; produces trusted ones."""
@@ -225,8 +241,9 @@ class PolicyGradientLoop:
         )
         found = drift(trajectories, report.scores, self.version)
         trained_at = context.stopwatch()
-        occupancy = ledger_points(self.ledger, self.method.prompts_per_step)
+        occupancy = [*ledger_points(self.ledger, self.method.target_size), *self.pool.said]
         self.pool.train()
+        self.pool.memory = self.method.remember(self.pool.memory, found)
         self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_samples += len(trajectories)
         context.progress.version += 1

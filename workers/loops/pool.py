@@ -11,10 +11,12 @@ Every move goes through the ledger, which refuses one that does not balance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
+from lagoon.points import Point
 from lagoon.selection import PooledGroup
 from lagoon.trajectory import TrajectoryGroup
 from workers.loops.state import LoopState
@@ -31,6 +33,8 @@ class Pool:
         """The groups of the update that is being made."""
         self.memory: Mapping[str, float] = begins.memory
         """What the method's last selection left for the next."""
+        self.said: tuple[Point, ...] = ()
+        """What the method said of its last choice."""
 
     @property
     def groups(self) -> tuple[TrajectoryGroup, ...]:
@@ -56,12 +60,28 @@ class Pool:
         """A prompt that is being generated gives nothing to train on."""
         self.ledger = self.ledger.drop(reason, generating=1)
 
+    def older_than(self, version: int) -> list[PooledGroup]:
+        """Ready groups with a token that an older policy sampled."""
+        return [pooled for pooled in self.ready if pooled.worst(version) > 0]
+
+    def score(self, groups: Sequence[PooledGroup], scores: Sequence[Sequence[float]]) -> None:
+        """Note the present log-probabilities of ready ``groups``, trajectory by trajectory."""
+        left = iter(scores)
+        scored = {
+            id(pooled): replace(
+                pooled, logprobs=tuple(tuple(next(left)) for _ in pooled.group.trajectories)
+            )
+            for pooled in groups
+        }
+        self.ready = [scored.get(id(pooled), pooled) for pooled in self.ready]
+
     def draw(self, method: PolicyGradient, version: int) -> list[TrajectoryGroup]:
         """What the method trains on at ``version``; empty when there is no batch yet.
 
         What it gives up leaves the pool, whether there is a batch or not.
         """
         found = method.select(tuple(self.ready), version, self.memory)
+        self.said = found.points
         for reason in found.dropped.values():
             self.ledger = self.ledger.drop(reason, ready=1)
         self.ledger = self.ledger.reserve(len(found.drawn))

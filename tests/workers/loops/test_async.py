@@ -47,6 +47,7 @@ def overlapping(
 METHODS = st.one_of(
     st.just(({"name": "grpo"}, None)),
     st.just((ONE_STEP_OFF, None)),
+    st.just(({"name": "pace", "pool_target": 3, "smoothing": 0.5}, "keep")),
     st.tuples(
         st.one_of(
             st.just(UNFILTERED),
