@@ -37,7 +37,7 @@ def overlapping(
     method: dict[str, Any], mode: str | None = None, *, steps: int = NUM_STEPS, places: int = 16
 ) -> RunConfig:
     return grpo_config(
-        method={"num_prompts": 2, "group_size": 2} | method,
+        method={"num_prompts": 2} | ({} if method["name"] == "sao" else {"group_size": 2}) | method,
         rollout={"weight_update_mode": mode, "max_concurrent": places},
         budget={"max_steps": steps},
         checkpoint={"every_steps": 2},
@@ -48,6 +48,7 @@ METHODS = st.one_of(
     st.just(({"name": "grpo"}, None)),
     st.just((ONE_STEP_OFF, None)),
     st.just(({"name": "pace", "pool_target": 3, "smoothing": 0.5}, "keep")),
+    st.just(({"name": "sao", "critic_warmup_steps": 1}, "keep")),
     st.tuples(
         st.one_of(
             st.just(UNFILTERED),
