@@ -173,6 +173,9 @@ class Admission:
             lost = len(group.trajectories) - len(whole)
             logger.warning("%s: %d rewards are not finite", group.trajectories[0].prompt_id, lost)
         if len(whole) < min(2, self._method.trajectories_per_prompt):
-            self._pool.give_up(NON_FINITE_REWARD)
+            self._pool.give_up(NON_FINITE_REWARD, group.trajectories)
         else:
+            for each in group.trajectories:
+                if not isfinite(each.reward):
+                    self._pool.drop_member(NON_FINITE_REWARD, each)
             self._pool.complete(TrajectoryGroup(group.prompt_id, tuple(whole)))

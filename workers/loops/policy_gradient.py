@@ -42,6 +42,7 @@ import numpy as np
 
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
+from lagoon.books import token_points
 from lagoon.drift import drift, drift_points
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
@@ -144,7 +145,7 @@ class PolicyGradientLoop:
             seconds=context.trained_seconds(self._started, context.begins.seconds),
             num_tokens=self._num_tokens,
             num_samples=self._num_samples,
-            ledger=self.pool.ledger_between_updates,
+            books=self.pool.books_between_updates,
             in_flight=self.admission.in_flight,
             pool=self.pool.groups,
             memory=dict(self.pool.memory),
@@ -241,7 +242,11 @@ class PolicyGradientLoop:
         )
         found = drift(trajectories, report.scores, self.version)
         trained_at = context.stopwatch()
-        occupancy = [*ledger_points(self.ledger, self.method.target_size), *self.pool.said]
+        occupancy = [
+            *ledger_points(self.ledger, self.method.target_size),
+            *token_points(self.pool.books),
+            *self.pool.said,
+        ]
         self.pool.train()
         self.pool.memory = self.method.remember(self.pool.memory, found)
         self._num_tokens += sum(t.num_actions for t in trajectories)

@@ -6,7 +6,8 @@
                  │                       └──────▶ dropped, with a reason
                  └────────────────────────────────▲
 
-Every move goes through the ledger, which refuses one that does not balance.
+Every move goes through the books, which refuse one that does not balance. Tokens are in them from
+the moment that their trajectory has come back.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from lagoon.books import Books, tally
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.points import Point
 from lagoon.selection import PooledGroup
-from lagoon.trajectory import TrajectoryGroup
+from lagoon.trajectory import Trajectory, TrajectoryGroup
 from workers.loops.state import LoopState
 
 
@@ -26,7 +28,7 @@ class Pool:
     """Prompts by where they are. It begins as a checkpoint has it."""
 
     def __init__(self, begins: LoopState) -> None:
-        self.ledger: Ledger = begins.ledger
+        self.books: Books = begins.books
         self.ready: list[PooledGroup] = [PooledGroup.of(group) for group in begins.pool]
         """Finished groups that wait for an update, in the order in which they were finished."""
         self.drawn: list[TrajectoryGroup] = []
@@ -42,23 +44,38 @@ class Pool:
         return (*self.drawn, *(pooled.group for pooled in self.ready))
 
     @property
-    def ledger_between_updates(self) -> Ledger:
-        """The ledger with the drawn batch put back."""
-        return self.ledger.put_back(len(self.drawn))
+    def ledger(self) -> Ledger:
+        """Where all prompts are."""
+        return self.books.prompts
+
+    @property
+    def books_between_updates(self) -> Books:
+        """The books with the drawn batch put back."""
+        return self.books.put_back(self.drawn)
 
     def issue(self) -> int:
         """The position, in the run's prompt order, of the next new prompt."""
-        self.ledger = self.ledger.issue()
+        self.books = self.books.issue()
         return self.ledger.issued - 1
 
     def complete(self, group: TrajectoryGroup) -> None:
         """A prompt's trajectories are all there."""
-        self.ledger = self.ledger.complete()
+        self._note_sampled(group.trajectories)
+        self.books = self.books.complete(group)
         self.ready.append(PooledGroup.of(group))
 
-    def give_up(self, reason: str) -> None:
-        """A prompt that is being generated gives nothing to train on."""
-        self.ledger = self.ledger.drop(reason, generating=1)
+    def give_up(self, reason: str, played: Sequence[Trajectory]) -> None:
+        """A prompt that is being generated gives nothing to train on, whatever was ``played``."""
+        self._note_sampled(played)
+        self.books = self.books.give_up(reason, played)
+
+    def drop_member(self, reason: str, trajectory: Trajectory) -> None:
+        """A prompt that is being generated goes on without one of its trajectories."""
+        self._note_sampled([trajectory])
+        self.books = self.books.drop_member(reason, trajectory)
+
+    def _note_sampled(self, trajectories: Sequence[Trajectory]) -> None:
+        self.books = self.books.sample(tally(trajectories).tokens)
 
     def older_than(self, version: int) -> list[PooledGroup]:
         """Ready groups with a token that an older policy sampled."""
@@ -82,10 +99,10 @@ class Pool:
         """
         found = method.select(tuple(self.ready), version, self.memory)
         self.said = found.points
-        for reason in found.dropped.values():
-            self.ledger = self.ledger.drop(reason, ready=1)
-        self.ledger = self.ledger.reserve(len(found.drawn))
+        for at, reason in found.dropped.items():
+            self.books = self.books.drop_ready(reason, [self.ready[at].group])
         self.drawn = [self.ready[at].group for at in found.drawn]
+        self.books = self.books.reserve(self.drawn)
         left = set(found.drawn) | set(found.dropped)
         self.ready = [pooled for at, pooled in enumerate(self.ready) if at not in left]
         self.memory = found.memory
@@ -93,5 +110,5 @@ class Pool:
 
     def train(self) -> None:
         """The drawn batch was trained on."""
-        self.ledger = self.ledger.train(len(self.drawn))
+        self.books = self.books.train(self.drawn)
         self.drawn = []

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from lagoon.books import Books
 from lagoon.checkpoints import LOOP, DamagedCheckpoint
-from lagoon.ledger import Ledger
 from lagoon.trajectory import TrajectoryGroup
 
 
@@ -26,7 +26,9 @@ class LoopState:
     """Training time, counted against the budget."""
     num_tokens: int
     num_samples: int
-    ledger: Ledger
+    books: Books
+    """Where all prompts and their tokens are, and what became of them. Of an evolution strategy the
+    prompts are members of the population, and tokens are not counted."""
     in_flight: tuple[int, ...] = ()
     """Positions, in the run's prompt order, that were being generated: they are issued again."""
     pool: tuple[TrajectoryGroup, ...] = ()

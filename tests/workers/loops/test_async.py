@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lagoon import metrics as m
+from lagoon.books import Books, Tally
 from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged, Event, HistogramLogged, StepLogged
 from lagoon.ledger import Ledger
@@ -101,10 +102,12 @@ def prompts_are_somewhere(run: Ran, state: LoopState) -> None:
     trained = [position for batch in run.trainer.positions() for position in batch]
     waiting = [int(group.trajectories[0].trajectory_id.split("/")[1]) for group in state.pool]
     seen = [*trained, *waiting, *state.in_flight]
-    assert len(seen) == len(set(seen)) == state.ledger.issued - state.ledger.num_dropped
-    assert set(seen) <= set(range(state.ledger.issued))
-    assert state.ledger.trained == len(trained) == 2 * NUM_STEPS
-    assert state.ledger.is_balanced
+    assert (
+        len(seen) == len(set(seen)) == state.books.prompts.issued - state.books.prompts.num_dropped
+    )
+    assert set(seen) <= set(range(state.books.prompts.issued))
+    assert state.books.prompts.trained == len(trained) == 2 * NUM_STEPS
+    assert state.books.prompts.is_balanced
 
 
 def labels_are_true(run: Ran) -> None:
@@ -362,6 +365,9 @@ async def test_a_reward_that_is_no_number_drops_its_trajectory(tmp_path: Path) -
     assert sum(each.trajectory_id.startswith("train/0/") for each in trained) == 2
     assert not any(each.trajectory_id.startswith("train/1/") for each in trained)
     assert loop.ledger.dropped == {"non_finite_reward": 1}
+    # All three of one prompt, and one of another: that one goes on without it.
+    assert loop.pool.books.dropped["non_finite_reward"] == Tally(4, successes=1, tokens=8)
+    assert loop.pool.books.tokens.dropped == {"non_finite_reward": 8}
     assert len(trained) == NUM_STEPS * 2 * 3 - 1
 
 
@@ -394,7 +400,9 @@ async def test_a_trace_of_known_lags_gives_exactly_the_known_histograms(tmp_path
         for at, group in enumerate(given, start=10)
     )
     config = overlapping(UNFILTERED, steps=6)
-    begins = LoopState(5, 5, 0.0, 0, 0, Ledger(issued=12, ready=2, trained=10), pool=pool)
+    tokens = sum(each.num_actions for group in pool for each in group.trajectories)
+    books = Books(Ledger(issued=12, ready=2, trained=10), Ledger(issued=tokens, ready=tokens))
+    begins = LoopState(5, 5, 0.0, 0, 0, books, pool=pool)
     run = await ran(config, tmp_path, Chance(0), begins=Restored(None, begins))
     assert run.sink.histograms(m.TOTAL_HISTOGRAM)[6] == {0: 2, 1: 2, 2: 2, 3: 1, 4: 2}
     assert run.sink.histograms(m.GENERATION_HISTOGRAM)[6] == {0: 3, 1: 3, 2: 1, 3: 2}

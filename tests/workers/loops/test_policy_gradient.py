@@ -82,6 +82,17 @@ async def test_every_prompt_is_trained_once_and_the_ledger_balances(tmp_path: Pa
         assert issued[step] == trained[step] + held
 
 
+async def test_every_sampled_token_is_somewhere_and_the_length_bias_is_told(tmp_path: Path) -> None:
+    _, sink, _, _ = await run(grpo_config(), tmp_path)
+    for step in (1, 2, 3):
+        told = [p for at, p in sink.points(m.LEDGER_TOKENS) if at == step]
+        places = {p.labels["place"]: p.value for p in told}
+        assert places.pop("issued") == sum(places.values()) == 8 * step
+        assert (places["reserved"], places["trained"]) == (8, 8 * (step - 1))
+    # Nothing was dropped, so nothing is longer or shorter than the rest.
+    assert sink.values(m.LEDGER_LENGTH_BIAS) == {2: 0.0, 3: 0.0}
+
+
 async def test_advantages_and_weights_are_the_methods(tmp_path: Path) -> None:
     _, _, trainer, _ = await run(grpo_config(), tmp_path)
     for sample in trainer.batches[0]:

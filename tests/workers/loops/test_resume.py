@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lagoon.books import Books
 from lagoon.checkpoints import UPDATES, DamagedCheckpoint, read_manifest
 from lagoon.events import CheckpointLogged
 from lagoon.ledger import Ledger
@@ -134,9 +135,9 @@ async def test_after_any_kills_every_prompt_is_trained_exactly_once(
     assert len(trained) == len(set(trained)) == 12 * 2
     state = read_state(tmp_path / str(number) / FINAL)
     waiting = [int(group.trajectories[0].trajectory_id.split("/")[1]) for group in state.pool]
-    assert sorted([*trained, *waiting, *state.in_flight]) == list(range(state.ledger.issued))
-    assert state.ledger.trained == 24
-    assert state.ledger.is_balanced
+    assert sorted([*trained, *waiting, *state.in_flight]) == list(range(state.books.prompts.issued))
+    assert state.books.prompts.trained == 24
+    assert state.books.prompts.is_balanced
 
 
 def candidates_in_attempt(folder: Path) -> list[Path]:
@@ -208,7 +209,7 @@ async def test_an_evolution_run_that_is_killed_ends_with_the_weights_of_one_that
 
 
 def update(version: int, checksum: str) -> Update:
-    state = LoopState(version, -1, 0.0, 0, 0, Ledger())
+    state = LoopState(version, -1, 0.0, 0, 0, Books())
     return Update(state, (1,), (0.5,), (1.0,), 0.1, 0.1, checksum, (), {})
 
 
