@@ -1,7 +1,6 @@
 """Generation, training, evaluation, publishes and deaths, in any order."""
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,18 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lagoon import metrics as m
-from lagoon.books import Books, Tally
 from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged, Event, HistogramLogged, StepLogged
-from lagoon.ledger import Ledger
-from lagoon.trajectory import TrajectoryGroup
-from tests.builders import grpo_config, trajectory
+from tests.builders import grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
 from tests.workers.streaming import Chance, Ran, StreamingGenerator, StreamingTrainer, ran
 from workers.generators import RunFailed
 from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.loops.state import LoopState, read_state
-from workers.resuming import Candidates, Restored, restored
+from workers.resuming import Candidates, restored
 from workers.rollout import EpisodeRequest
 from workers.step_report import StepReport
 
@@ -346,70 +342,6 @@ async def test_a_replacement_with_other_weights_ends_the_run(tmp_path: Path) -> 
     )
     with pytest.raises(RunFailed, match=r"does not hold the weights of version \d: its log-prob"):
         await PolicyGradientLoop(context, StreamingTrainer(chance)).run()
-
-
-async def test_a_reward_that_is_no_number_drops_its_trajectory(tmp_path: Path) -> None:
-    def reward(request: EpisodeRequest, generator: FakeGenerator) -> float:
-        _, position, member = request.trajectory_id.split("/")
-        if request.split == "train" and (position == "1" or (position == "0" and member == "2")):
-            return math.nan if member != "0" else 1.0
-        return float(member == "0")
-
-    config = overlapping({"name": "grpo", "group_size": 3})
-    context, _ = loop_context(config, [FakeGenerator(reward)], tmp_path)
-    trainer = FakeTrainer()
-    loop = PolicyGradientLoop(context, trainer)
-    assert await loop.run() == "finished"
-    trained = [sample.trajectory for batch in trainer.batches for sample in batch]
-    assert all(math.isfinite(each.reward) for each in trained)
-    assert sum(each.trajectory_id.startswith("train/0/") for each in trained) == 2
-    assert not any(each.trajectory_id.startswith("train/1/") for each in trained)
-    assert loop.ledger.dropped == {"non_finite_reward": 1}
-    # All three of one prompt, and one of another: that one goes on without it.
-    assert loop.pool.books.dropped["non_finite_reward"] == Tally(4, successes=1, tokens=8)
-    assert loop.pool.books.tokens.dropped == {"non_finite_reward": 8}
-    assert len(trained) == NUM_STEPS * 2 * 3 - 1
-
-
-async def test_a_trace_of_known_lags_gives_exactly_the_known_histograms(tmp_path: Path) -> None:
-    """Two groups that wait at version 5, with tokens of versions 1 to 5."""
-    given = [
-        TrajectoryGroup(
-            "p",
-            (
-                trajectory(versions=(None, 1, 1, 3), mask=(0, 1, 1, 1), completed=4, reward=1.0),
-                trajectory(versions=(5, 5), completed=5, reward=0.0),
-            ),
-        ),
-        TrajectoryGroup(
-            "q",
-            (
-                trajectory(versions=(2, 3, 4), completed=4, reward=0.0),
-                trajectory(versions=(4, None), completed=5, reward=1.0),
-            ),
-        ),
-    ]
-    pool = tuple(
-        TrajectoryGroup(
-            group.prompt_id,
-            tuple(
-                replace(each, trajectory_id=f"train/{at}/{member}")
-                for member, each in enumerate(group.trajectories)
-            ),
-        )
-        for at, group in enumerate(given, start=10)
-    )
-    config = overlapping(UNFILTERED, steps=6)
-    tokens = sum(each.num_actions for group in pool for each in group.trajectories)
-    books = Books(Ledger(issued=12, ready=2, trained=10), Ledger(issued=tokens, ready=tokens))
-    begins = LoopState(5, 5, 0.0, 0, 0, books, pool=pool)
-    run = await ran(config, tmp_path, Chance(0), begins=Restored(None, begins))
-    assert run.sink.histograms(m.TOTAL_HISTOGRAM)[6] == {0: 2, 1: 2, 2: 2, 3: 1, 4: 2}
-    assert run.sink.histograms(m.GENERATION_HISTOGRAM)[6] == {0: 3, 1: 3, 2: 1, 3: 2}
-    assert run.sink.histograms(m.WAITING_HISTOGRAM)[6] == {0: 3, 1: 6}
-    assert run.sink.histograms(m.WORST_HISTOGRAM)[6] == {0: 1, 1: 1, 3: 1, 4: 1}
-    assert run.sink.histograms(m.SPAN_HISTOGRAM)[6] == {1: 2, 2: 1, 3: 1}
-    assert run.sink.values(m.STALENESS_COVERAGE)[6] == pytest.approx(9 / 10)
 
 
 async def test_a_run_goes_on_from_a_checkpoint_that_was_announced_after_its_evaluation(
