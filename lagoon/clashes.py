@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
+    from lagoon.methods import PolicyGradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ def _checkpoints(config: RunConfig) -> Iterator[Clash]:
 
 
 def _evolution(config: RunConfig) -> Iterator[Clash]:
+    yield from _weight_updates(config, ())
     if config.trainer is not None:
         changed = sorted(config.trainer.model_fields_set) or ["learning_rate"]
         for name in changed:
@@ -119,7 +121,20 @@ def _evolution(config: RunConfig) -> Iterator[Clash]:
             )
 
 
+def _weight_updates(config: RunConfig, modes: tuple[str, ...]) -> Iterator[Clash]:
+    chosen, title = config.rollout.weight_update_mode, config.method.title
+    if chosen is None or chosen in modes:
+        return
+    message = (
+        f"{title} is made of {' or '.join(map(repr, modes))}: another mode would be another method"
+        if modes
+        else f"no episode of {title} is in flight when weights change: the mode has no effect"
+    )
+    yield Clash(("rollout.weight_update_mode", "method.name"), message)
+
+
 def _policy_gradient(config: RunConfig) -> Iterator[Clash]:
+    yield from _weight_updates(config, cast("PolicyGradient", config.method).weight_update_modes)
     if config.rollout.temperature == 0:
         yield Clash(
             ("rollout.temperature", "method.name"),

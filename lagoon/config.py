@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -9,7 +10,8 @@ from pydantic_core import PydanticCustomError
 
 from lagoon.clashes import clashes
 from lagoon.environments import AnyEnvironment
-from lagoon.methods import METHODS, AnyMethod
+from lagoon.methods import METHODS, AnyMethod, PolicyGradient
+from lagoon.methods.base import WeightUpdateMode
 from lagoon.section import Section
 
 
@@ -52,6 +54,11 @@ class RolloutConfig(Section):
     gradients, 0 (greedy) for evolution strategies."""
     kv_cache_gib: float = Field(1.0, gt=0)
     """Memory for keys and values of each generator."""
+    weight_update_mode: WeightUpdateMode | None = None
+    """Episodes in flight when new weights are published: "keep" freezes them for the moment and
+    lets them go on with the new ones; "wait" publishes when they are over, and starts none
+    meanwhile; "abort" cuts the turns that are being sampled, and begins each again after its
+    tokens so far. Empty takes the method's own; synchronous methods have none in flight."""
     tool_timeout_seconds: float = Field(300.0, gt=0, le=86400)
     """A tool that takes longer to answer ends its episode, as it is; the run goes on."""
 
@@ -167,11 +174,9 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _resolve(self) -> RunConfig:
         """Fill in what the method decides, then refuse combinations that cannot be honoured."""
-        if self.rollout.temperature is None:
-            rollout = self.rollout.model_copy(
-                update={"temperature": self.method.default_temperature}
-            )
-            object.__setattr__(self, "rollout", rollout)
+        decided = {name: value for name, value in self._decided() if value is not None}
+        if decided:
+            object.__setattr__(self, "rollout", self.rollout.model_copy(update=decided))
         found = clashes(self)
         if found:
             raise PydanticCustomError(
@@ -183,6 +188,14 @@ class RunConfig(Section):
                 },
             )
         return self
+
+    def _decided(self) -> Iterator[tuple[str, Any]]:
+        """What the method decides of the rollout where the run does not."""
+        method, rollout = self.method, self.rollout
+        if rollout.temperature is None:
+            yield "temperature", method.default_temperature
+        if rollout.weight_update_mode is None and isinstance(method, PolicyGradient):
+            yield "weight_update_mode", next(iter(method.weight_update_modes), None)
 
 
 def _has_gradient(data: dict[str, Any]) -> bool:

@@ -111,6 +111,11 @@ POOL_GENERATING = Metric("pool/generating", "prompts", "Prompts being rolled out
 POOL_READY = Metric("pool/ready", "prompts", "Finished groups waiting to be trained on.")
 POOL_RESERVED = Metric("pool/reserved", "prompts", "Groups drawn for the current update.")
 POOL_TARGET = Metric("pool/target", "prompts", "Groups the method aims to hold ready.")
+BACKPRESSURE_SECONDS = Metric(
+    "pool/backpressure_seconds",
+    "s",
+    "Wall-clock in which generators had places free and the staleness bound let nothing start.",
+)
 
 LEDGER_ISSUED = Metric("ledger/issued", "prompts", "Prompts issued so far.")
 LEDGER_TRAINED = Metric("ledger/trained", "prompts", "Prompts trained on so far.")
@@ -141,6 +146,11 @@ TRUNCATED = Metric(
     "rollout/truncated_ratio", "share", "Trajectories cut by a length or turn limit."
 )
 TOOL_ERRORS = Metric("rollout/tool_errors", "calls", "Failed tool calls in the step.")
+LOST_EPISODES = Metric(
+    "rollout/lost_episodes",
+    "episodes",
+    "Episodes so far that were lost with a generator and played again; label: reason.",
+)
 
 STEP_SECONDS = Metric("time/step_seconds", "s", "Wall-clock of the whole step.")
 GENERATE_SECONDS = Metric("time/generate_seconds", "s", "Wall-clock the trainer waited for data.")

@@ -35,6 +35,14 @@ SaveParts = Callable[[Path], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """The weights of a checkpoint to be, on disk, and the loop's state that belongs to them."""
+
+    folder: Path
+    state: LoopState
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """A checkpoint on disk."""
 
@@ -79,8 +87,22 @@ class Checkpoints:
         is_final: bool,
     ) -> None:
         """Save a checkpoint, announce it, and remove what is past ``keep``."""
+        written = await self.write(state, save_parts, is_final=is_final)
+        await self.announce(written, heldout_success, is_final=is_final)
+
+    async def write(
+        self, state: LoopState, save_parts: SaveParts, *, is_final: bool = False
+    ) -> Written:
+        """Write the weights of a checkpoint, which is none until it is announced."""
         folder = self.folder / (FINAL if is_final else f"step-{state.version:06d}")
         await save_parts(folder)
+        return Written(folder, state)
+
+    async def announce(
+        self, written: Written, heldout_success: float | None, *, is_final: bool
+    ) -> None:
+        """Make what was written a checkpoint, tell of it, and remove what is past ``keep``."""
+        folder, state = written.folder, written.state
         manifest = await asyncio.to_thread(
             self._seal, folder, state, heldout_success, is_final=is_final
         )

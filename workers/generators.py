@@ -5,26 +5,36 @@ that several thousand short episodes cost a few hundred messages.
 
 ::
 
-    started ─▶ untrusted ─▶ proven: episodes go to it
-                   ▲            │ publish, update
-                   └────────────┘
+    started ─▶ untrusted ─▶ proven: episodes go to it, what it gives back is handed on
+                ▲    ▲          │ publish, update
+                │    └──────────┤
+     replacement└───── died ◀───┘
 
-Only a generator that has proved the weights it holds is given episodes. What proves them is the
-business of ``workers.loops.proving``.
+Only a generator that has proved the weights it holds is given episodes. Episodes in flight during a
+publish go on with the new weights; what is given back before these are proved is held until they
+are, and lost when they are not at once. Lost episodes, those of a generator that died among them,
+are played again by whoever asked for them. What proves weights is the business of
+``workers.loops.proving``, which gives a replacement the present ones, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from traceback import format_exception
 from typing import Any, Protocol, TypeVar
 
 from lagoon.trajectory import Trajectory
 from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
+from workers.seats import EpisodesLost, LossReason, Seat, again
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
 class RunFailed(Exception):
@@ -36,6 +46,10 @@ class RunFailed(Exception):
         """A traceback from another process, for the log."""
         self.is_transient = is_transient
         """It need not happen again: a process was killed, or its machine is gone."""
+
+
+class GeneratorDied(RunFailed):
+    """A generator's process is gone, and another one takes its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +106,10 @@ class GeneratorHandle(Protocol):
         ...
 
 
+Replacement = Callable[[int], Awaitable[GeneratorHandle]]
+"""Starts another generator in the place of the one of that number; raises ``RunFailed``."""
+
+
 class Generators:
     """A run's generators as one: balanced submission, awaited results, publication to all."""
 
@@ -100,100 +118,201 @@ class Generators:
         handles: Sequence[GeneratorHandle],
         trainer_version: Callable[[], int],
         on_finished: Callable[[], None] = lambda: None,
+        replacement: Replacement | None = None,
     ) -> None:
-        """``on_finished`` is called for every trajectory that comes back."""
-        self.handles = list(handles)
+        """``on_finished`` is called for every trajectory that comes back; ``replacement`` starts
+        another generator in the place of one that died, where that is possible."""
+        self._seats = [Seat(handle) for handle in handles]
         self._trainer_version, self._on_finished = trainer_version, on_finished
+        self._replacement = replacement
         self._waiting: dict[str, asyncio.Future[Trajectory]] = {}
-        self._in_flight = [0] * len(self.handles)
-        self._owner: dict[str, int] = {}
-        self._proven: set[int] = set()
-        self._newly_proven = asyncio.Event()
+        self._opened, self._lives = asyncio.Event(), asyncio.Event()
+        self._lives.set()
+        self.may_replace = False
+        """Whether a generator that dies is replaced. Until then, and where no replacement can be
+        had, its death is the run's failure."""
+        self.newcomers: set[int] = set()
+        """Replacements that were not given the present weights yet."""
+        self.arrived = asyncio.Event()
+        """Set when there may be newcomers."""
+        self.num_lost: Counter[str] = Counter()
+        """Episodes that were lost, and are to be played again, by reason."""
+
+    @property
+    def handles(self) -> list[GeneratorHandle]:
+        """The generators."""
+        return [seat.handle for seat in self._seats]
+
+    @property
+    def living(self) -> list[int]:
+        """Those that have not died, or have been replaced."""
+        return [index for index, seat in enumerate(self._seats) if not seat.is_gone]
+
+    # -- episodes --------------------------------------------------------------------------------
 
     async def play(
-        self, requests: Sequence[EpisodeRequest], generator: int | None = None
+        self,
+        requests: Sequence[EpisodeRequest],
+        generator: int | None = None,
+        on_each: Callable[[], None] = lambda: None,
     ) -> list[Trajectory]:
         """Play episodes and return their trajectories, in the order of the requests.
 
         Runs on the least busy generator unless one is named; split a large set with ``spread``.
-        Waits for a generator that has proved its weights.
+        Waits for a generator that has proved its weights. ``on_each`` is called whenever one of
+        the trajectories has come. Raises ``EpisodesLost`` when they are to be played again.
         """
-        generator = await self._proven_one(generator)
-        loop = asyncio.get_running_loop()
-        futures = [loop.create_future() for _ in requests]
-        for request, future in zip(requests, futures, strict=True):
-            self._waiting[request.trajectory_id] = future
-            self._owner[request.trajectory_id] = generator
-        self._in_flight[generator] += len(requests)
-        await self._asked(generator, self.handles[generator].submit(requests))
+        generator = await self._open_one(generator)
+        loop, seat = asyncio.get_running_loop(), self._seats[generator]
+        futures: list[asyncio.Future[Trajectory]] = [loop.create_future() for _ in requests]
+        ids = [request.trajectory_id for request in requests]
+        for future in futures:
+            future.add_done_callback(lambda _: on_each())
+        self._waiting.update(zip(ids, futures, strict=True))
+        seat.began(ids)
+        with suppress(GeneratorDied):  # its episodes are lost, these too, which is raised below
+            await self.ask(generator, lambda handle: handle.submit(requests))
         return list(await asyncio.gather(*futures))
 
-    async def _proven_one(self, wanted: int | None) -> int:
-        """The wanted generator, or the least busy one, once it has proved its weights."""
-        while not (ready := self._proven if wanted is None else self._proven & {wanted}):
-            self._newly_proven.clear()
-            await self._newly_proven.wait()
-        return min(sorted(ready), key=self._in_flight.__getitem__)
+    async def _open_one(self, wanted: int | None) -> int:
+        """The wanted generator, or the least busy one, once it is given episodes."""
+        while not (ready := [i for i in self._opened_ones() if wanted in (None, i)]):
+            self._opened.clear()
+            await self._opened.wait()
+        return min(ready, key=lambda index: len(self._seats[index].playing))
 
-    def trust(self, generators: Iterable[int]) -> None:
-        """Give episodes to generators, which have proved their weights, until these change."""
-        self._proven.update(generators)
-        self._newly_proven.set()
+    def _opened_ones(self) -> list[int]:
+        return [index for index, seat in enumerate(self._seats) if seat.is_open]
 
     async def spread(self, requests: Sequence[EpisodeRequest]) -> list[Trajectory]:
-        """Play episodes on all generators at once; the order of the requests is kept."""
-        count = len(self.handles)
-        shares = [list(requests[start::count]) for start in range(count)]
+        """Play episodes on all generators at once; the order of the requests is kept.
+
+        What is lost with a generator is played again on another.
+        """
+        await self._open_one(None)
+        among = self._opened_ones()
+        shares = [list(requests[start :: len(among)]) for start in range(len(among))]
         played = await asyncio.gather(
-            *(self.play(share, index) for index, share in enumerate(shares) if share)
+            *(self._play_through(share, at) for share, at in zip(shares, among, strict=True))
         )
         by_id = {trajectory.trajectory_id: trajectory for share in played for trajectory in share}
         return [by_id[request.trajectory_id] for request in requests]
 
+    async def _play_through(
+        self, requests: Sequence[EpisodeRequest], generator: int
+    ) -> list[Trajectory]:
+        if not requests:
+            return []
+        wanted: int | None = generator
+        for attempt in itertools.count():
+            named = [again(request, attempt) for request in requests]
+            try:
+                played = await self.play(named, wanted)
+            except EpisodesLost:
+                wanted = None
+                continue
+            pairs = zip(played, requests, strict=True)
+            return [replace(one, trajectory_id=request.trajectory_id) for one, request in pairs]
+        raise AssertionError("counting does not end")
+
     async def pump(self, generator: int) -> None:
-        """Deliver a generator's finished episodes for ever.
+        """Deliver a generator's finished episodes for ever, those of its replacement as well.
 
         Consumes: what ``collect`` returns. Produces: resolved ``play`` calls, stamped with the
-        trainer's version at this moment. Raises ``RunFailed`` when the generator died or an
-        environment raised.
+        trainer's version at this moment. Raises ``RunFailed`` when the generator died and is not
+        replaced, or an environment raised.
         """
-        handle = self.handles[generator]
+        seat = self._seats[generator]
         while True:
-            for item in await self._asked(generator, handle.collect()):
-                self._deliver(item)
+            try:
+                finished = await self.ask(generator, lambda handle: handle.collect())
+            except GeneratorDied as death:
+                await self._replace(generator, death)
+                continue
+            for item in finished:
+                self._deliver(seat, item)
 
-    def _deliver(self, item: Trajectory | EpisodeFailure) -> None:
-        future = self._waiting.pop(item.trajectory_id)
-        self._in_flight[self._owner.pop(item.trajectory_id)] -= 1
+    def _deliver(self, seat: Seat, item: Trajectory | EpisodeFailure) -> None:
+        seat.ended(item.trajectory_id)
         if isinstance(item, EpisodeFailure):
             raise environment_failed(item)
         self._on_finished()
-        if not future.done():
-            future.set_result(replace(item, completed_version=self._trainer_version()))
+        finished = replace(item, completed_version=self._trainer_version())
+        if seat.held is None:
+            self._resolve(finished)
+        else:
+            seat.held.append(finished)
+
+    def _resolve(self, finished: Trajectory) -> None:
+        """Hand a trajectory to who waits for it: nobody, if it was lost before it came."""
+        future = self._waiting.pop(finished.trajectory_id, None)
+        if future is not None and not future.done():
+            future.set_result(finished)
+
+    def _lose(self, ids: Iterable[str], reason: LossReason) -> None:
+        for lost in ids:
+            future = self._waiting.pop(lost, None)
+            if future is not None and not future.done():
+                self.num_lost[reason] += 1
+                future.set_exception(EpisodesLost(reason))
 
     async def all_wait_for_tools(self) -> bool:
         """True when there are episodes in flight, and each of them waits for a tool to answer."""
-        counts = await self.each(lambda handle: handle.tools_waited_for())
+        counts = (await self.of_living(lambda handle: handle.tools_waited_for())).values()
         playing = sum(count for _, count in counts)
         return 0 < playing <= sum(count for count, _ in counts)
 
+    # -- weights ---------------------------------------------------------------------------------
+
+    def trust(self, generators: Iterable[int]) -> None:
+        """Give episodes to generators, which have proved their weights, until these change.
+
+        What they gave back while they had not is handed on.
+        """
+        for index in generators:
+            if index in self.living and index not in self.newcomers:  # or it died since its proof
+                for finished in self._seats[index].open():
+                    self._resolve(finished)
+        self._opened.set()
+
+    def distrust(self, generators: Iterable[int]) -> None:
+        """Lose what generators have played since their weights changed: these are not known."""
+        for index in generators:
+            self._lose(self._seats[index].disown(), "unproved_weights")
+
+    async def some_live(self) -> None:
+        """Wait until there is one that lives."""
+        await self._lives.wait()
+
+    async def drain(self) -> None:
+        """Give out no more episodes, and wait until those in flight have ended."""
+        for seat in self._seats:
+            seat.is_open = False
+        await asyncio.gather(*(seat.idle.wait() for seat in self._seats))
+
     async def publish(
         self, version: int, weights: Any, generators: Iterable[int] | None = None
-    ) -> list[str]:
-        """Publish to generators, all unless some are named; returns checksums of what arrived.
+    ) -> dict[int, str]:
+        """Publish to generators, all that live unless some are named; returns checksums of what
+        arrived, by generator.
 
-        They get no more episodes until they are trusted again.
+        They get no more episodes until they are trusted again, and what they give back is held.
         """
-        to = list(range(len(self.handles)) if generators is None else generators)
-        self._proven.difference_update(to)
-        return await self.each(lambda handle: handle.publish(version, weights), to)
+        to = self.living if generators is None else list(generators)
+        self.newcomers.difference_update(to)
+        for index in to:
+            self._seats[index].suspect()
+        return await self.of_living(lambda handle: handle.publish(version, weights), to)
 
     async def update(
         self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: str
     ) -> list[UpdateReport]:
         """Apply an ES update on every generator; no episodes until they are trusted again."""
-        self._proven.clear()
+        for seat in self._seats:
+            seat.suspect()
         return await self.each(lambda handle: handle.update(version, seeds, coefficients, noise))
+
+    # -- calls -----------------------------------------------------------------------------------
 
     async def each(
         self,
@@ -201,39 +320,59 @@ class Generators:
         generators: Iterable[int] | None = None,
     ) -> list[T]:
         """The results of one call on generators, all unless some are named, run at once."""
-        asked = range(len(self.handles)) if generators is None else generators
+        asked = range(len(self._seats)) if generators is None else generators
         return list(await asyncio.gather(*(self.ask(index, call) for index in asked)))
 
-    async def ask(self, generator: int, call: Callable[[GeneratorHandle], Awaitable[T]]) -> T:
-        """The result of one call on one generator; ``RunFailed`` names it when it fails."""
-        return await self._asked(generator, call(self.handles[generator]))
+    async def of_living(
+        self,
+        call: Callable[[GeneratorHandle], Awaitable[T]],
+        generators: Iterable[int] | None = None,
+    ) -> dict[int, T]:
+        """The results of one call by generator, without those that have died or die meanwhile."""
+        living = self.living
+        asked = living if generators is None else [i for i in generators if i in living]
+        found = await asyncio.gather(*(self._unless_dead(index, call) for index in asked))
+        return {index: result for each in found for index, result in each.items()}
 
-    async def _asked(self, generator: int, answer: Awaitable[T]) -> T:
+    async def _unless_dead(
+        self, generator: int, call: Callable[[GeneratorHandle], Awaitable[T]]
+    ) -> dict[int, T]:
         try:
-            return await answer
-        except Exception as error:
-            raise failure(f"Generator {generator} failed", error) from error
+            return {generator: await self.ask(generator, call)}
+        except GeneratorDied:
+            return {}
 
+    async def ask(self, generator: int, call: Callable[[GeneratorHandle], Awaitable[T]]) -> T:
+        """The result of one call on one generator.
 
-def refuse_disagreement(checksums: Sequence[str], version: int) -> None:
-    """Raise ``RunFailed`` when the generators hold different weights after the same update."""
-    others = [index for index, checksum in enumerate(checksums) if checksum != checksums[0]]
-    if others:
-        *first, last = map(str, (0, *others))
-        raise RunFailed(
-            f"Generators {', '.join(first)} and {last} hold different weights after update "
-            f"{version}: their members would not belong to one population."
-        )
+        Raises ``RunFailed``, which names it, when it fails; ``GeneratorDied`` when its process is
+        gone and another one takes its place: its episodes are lost then.
+        """
+        seat = self._seats[generator]
+        handle = seat.handle
+        try:
+            return await call(handle)
+        except Exception as error:  # of whatever kind: from another process it comes wrapped
+            failed = failure(f"Generator {generator} failed", error)
+            if not (failed.is_transient and self.may_replace and self._replacement):
+                raise failed from error
+            if handle is seat.handle and not seat.is_gone:  # and not of one replaced since
+                self.newcomers.discard(generator)
+                self._lose(seat.vacate(), "generator_died")
+                if not self.living:
+                    self._lives.clear()
+            raise GeneratorDied(str(failed), failed.details, is_transient=True) from error
 
-
-def refuse_other_weights(reports: Sequence[UpdateReport], logged: str, version: int) -> None:
-    """Raise ``RunFailed`` when an update that was made again did not give the same weights."""
-    if any(report.checksum != logged for report in reports):
-        raise RunFailed(
-            f"Update {version}, made again from its log, gives other weights than it gave before: "
-            "was the log changed, or another version of torch installed? The checkpoint before it "
-            "is as it was; resume from that one to evaluate the generations after it anew."
-        )
+    async def _replace(self, generator: int, death: GeneratorDied) -> None:
+        """Have another generator started; it is a newcomer until it is given the weights."""
+        assert self._replacement is not None  # or its death had been the run's
+        logger.warning("%s Another one is started in its place.\n%s", death, death.details)
+        seat = self._seats[generator]
+        seat.handle = await self._replacement(generator)
+        seat.is_gone = False
+        self.newcomers.add(generator)
+        self.arrived.set()
+        self._lives.set()
 
 
 def environment_failed(item: EpisodeFailure) -> RunFailed:

@@ -15,7 +15,7 @@ is seen by the second alone; a generator that computes with neither version by t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workers.canary import Answers, Scores, difference
@@ -86,30 +86,30 @@ class Proof:
     """What all generators proved of one version."""
 
     version: int
-    at_first: tuple[Verdict, ...]
-    """Of each generator, before anything was repeated."""
-    verdicts: tuple[Verdict, ...]
-    """Of each generator, at its last try."""
+    at_first: Mapping[int, Verdict]
+    """By generator, before anything was repeated."""
+    verdicts: Mapping[int, Verdict]
+    """By generator, at its last try."""
 
     @property
     def proven(self) -> list[int]:
         """The generators that hold the version."""
-        return [index for index, verdict in enumerate(self.verdicts) if not verdict.fault]
+        return [index for index, verdict in self.verdicts.items() if not verdict.fault]
 
     @property
     def num_mismatched(self) -> int:
         """Generators that did not prove the version at once."""
-        return sum(bool(verdict.fault) for verdict in self.at_first)
+        return sum(bool(verdict.fault) for verdict in self.at_first.values())
 
     @property
     def logprob_diffs(self) -> list[float]:
         """Of the generators that were compared with something."""
-        found = [verdict.logprob_diff for verdict in self.verdicts]
+        found = [verdict.logprob_diff for verdict in self.verdicts.values()]
         return [diff for diff in found if diff is not None]
 
     def refuse(self) -> None:
         """Raise ``RunFailed`` when a generator could not prove the version."""
-        for index, verdict in enumerate(self.verdicts):
+        for index, verdict in self.verdicts.items():
             if verdict.fault:
                 again = "" if verdict is self.at_first[index] else ", at the second try, too"
                 raise RunFailed(
@@ -119,6 +119,6 @@ class Proof:
                 )
 
 
-def once(version: int, verdicts: Sequence[Verdict]) -> Proof:
+def once(version: int, verdicts: Mapping[int, Verdict]) -> Proof:
     """The proof of a version that was tried once."""
-    return Proof(version, tuple(verdicts), tuple(verdicts))
+    return Proof(version, verdicts, verdicts)

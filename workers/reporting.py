@@ -148,6 +148,14 @@ def ledger_points(ledger: Ledger, target: int) -> list[Point]:
     ]
 
 
+def waiting_points(backpressure_seconds: float, lost: Mapping[str, int]) -> list[Point]:
+    """How long generators had to wait for training, and what they played in vain."""
+    return [
+        point(m.BACKPRESSURE_SECONDS, backpressure_seconds),
+        *(point(m.LOST_EPISODES, count, reason=reason) for reason, count in lost.items()),
+    ]
+
+
 def rollout_points(trajectories: Sequence[Trajectory], seconds: float) -> list[Point]:
     """What the trajectories of a step looked like."""
     count = len(trajectories)

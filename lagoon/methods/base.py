@@ -4,16 +4,23 @@ are its mathematics. Two families, one per loop. A method holds no state."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from lagoon.evolution import NoiseKey, non_finite
 from lagoon.section import Section
+from lagoon.selection import PooledGroup, Selection, oldest_first
 
 if TYPE_CHECKING:
     from lagoon.clashes import Clash
     from lagoon.config import RunConfig
     from lagoon.losses import Loss, TokenBatch
+
+WeightUpdateMode = Literal["keep", "wait", "abort"]
+"""What becomes of episodes in flight when a generator is given new weights: they are frozen and go
+on with them, the update waits for their end, or their turns are cut and begun again from where they
+were."""
+EVERY_MODE: tuple[WeightUpdateMode, ...] = get_args(WeightUpdateMode)
 
 
 class Method(Section):
@@ -50,8 +57,38 @@ class PolicyGradient(Method):
 
     @property
     @abstractmethod
-    def staleness_bound(self) -> int:
-        """Policy versions by which a trained token may lag; 0 is synchronous training."""
+    def staleness_bound(self) -> int | None:
+        """Policy versions by which admission lets a group lag, as long as groups are trained in the
+        order that they were started in; 0 is synchronous training, None no bound at all."""
+
+    @property
+    def hard_bound(self) -> int | None:
+        """Policy versions by which no trained token may lag, whatever happened since admission:
+        what lags more is dropped when a batch is drawn. None: nothing is."""
+        return None
+
+    @property
+    def weight_update_modes(self) -> tuple[WeightUpdateMode, ...]:
+        """What the run may choose for episodes in flight, the method's own choice first.
+
+        Empty for synchronous training, where no episode is in flight when weights change.
+        """
+        return () if self.staleness_bound == 0 else EVERY_MODE
+
+    def select(
+        self, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]
+    ) -> Selection:
+        """What is taken from the pool (oldest first) to be trained on at ``version``.
+
+        ``memory`` is what the last selection left; empty at a run's start.
+        """
+        return oldest_first(
+            pool,
+            version,
+            memory,
+            batch_size=self.prompts_per_step,
+            hard_bound=self.hard_bound,
+        )
 
     @property
     def needs_reference(self) -> bool:

@@ -14,7 +14,7 @@ from lagoon.events import Event, HistogramLogged, Point, StepLogged
 from lagoon.metrics import LEARNING_RATE, LOSS, Metric
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.checkpoints import Checkpoints
-from workers.generators import Generators, UpdateReport
+from workers.generators import Generators, Replacement, UpdateReport
 from workers.loops.context import LoopContext, Progress
 from workers.reporting import Reporter
 from workers.resuming import FROM_THE_START, Restored, restored
@@ -185,6 +185,7 @@ def loop_context(
     generators: Sequence[FakeGenerator],
     folder: Path,
     begins: Restored | None = None,
+    replacement: Replacement | None = None,
 ) -> tuple[LoopContext, ListSink]:
     """A context around fakes."""
     sink, ticks = ListSink(), Ticks()
@@ -193,7 +194,7 @@ def loop_context(
     progress.begin(begins.state, begins.heldout_success)
     context = LoopContext(
         config=config,
-        generators=Generators(generators, lambda: progress.version),
+        generators=Generators(generators, lambda: progress.version, replacement=replacement),
         reporter=Reporter(sink, ticks),
         progress=progress,
         stop=asyncio.Event(),

@@ -43,7 +43,7 @@ def test_a_log_probability_that_is_no_number_proves_nothing() -> None:
 
 
 def test_a_proof_names_the_generator_that_has_none() -> None:
-    proof = once(3, [Verdict("", 1e-6), Verdict("it is late", 2e-6)])
+    proof = once(3, {0: Verdict("", 1e-6), 1: Verdict("it is late", 2e-6)})
     assert (proof.proven, proof.num_mismatched, proof.logprob_diffs) == ([0], 1, [1e-6, 2e-6])
     with pytest.raises(
         RunFailed, match=r"Generator 1 does not hold the weights of version 3: it is late\. Its"
@@ -53,9 +53,9 @@ def test_a_proof_names_the_generator_that_has_none() -> None:
 
 def test_a_second_try_may_prove_what_the_first_did_not() -> None:
     late = Verdict("it is late")
-    repaired = Proof(3, (Verdict(""), late), (Verdict(""), Verdict("")))
+    repaired = Proof(3, {0: Verdict(""), 1: late}, {0: Verdict(""), 1: Verdict("")})
     repaired.refuse()
     assert (repaired.proven, repaired.num_mismatched) == ([0, 1], 1)
-    lost = Proof(3, (late,), (Verdict("it is late"),))
+    lost = Proof(3, {0: late}, {0: Verdict("it is late")})
     with pytest.raises(RunFailed, match=r"it is late, at the second try, too\. Its samples"):
         lost.refuse()

@@ -102,26 +102,30 @@ class LoopContext:
         limit = self.config.budget.max_seconds
         return limit is not None and self.stopwatch() - started >= limit
 
-    async def evaluate(self) -> None:
+    async def evaluate(self, *, beside: bool = False) -> float | None:
         """Play the fixed held-out tasks greedily on all generators and report success, once for
-        each version.
+        each version; ``beside`` whatever else the loop is at. Returns the success.
 
         A stop request ends the evaluation: nothing is reported then.
         """
         version = self.progress.version
         if self.progress.evaluated >= version or self.stop.is_set():
-            return
+            return None
         self.progress.evaluated, self.progress.heldout_success = version, None
-        self.progress.activity = "evaluating"
+        if not beside:
+            self.progress.activity = "evaluating"
         started = self.stopwatch()
         requests = [
             EpisodeRequest(f"heldout/{version}/{index}", f"heldout/{index}", "heldout", index, 0.0)
             for index in self.heldout
         ]
         played = await unless_stopped(self.stop, self.generators.spread(requests))
-        if played is not None:
-            self.progress.heldout_success = sum(t.success for t in played) / len(played)
-            self.reporter.evaluation(version, played, self.stopwatch() - started)
+        if played is None:
+            return None
+        success = sum(t.success for t in played) / len(played)
+        self.progress.heldout_success = success
+        self.reporter.evaluation(version, played, self.stopwatch() - started)
+        return success
 
     async def evaluate_at_start(self) -> None:
         """Evaluate the policy that the attempt begins with, where that is due and was not done."""

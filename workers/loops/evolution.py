@@ -41,17 +41,16 @@ from lagoon.ledger import Ledger
 from lagoon.methods import Evolution
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import Trajectory
-from workers.generators import (
-    GeneratorHandle,
-    RunFailed,
-    UpdateReport,
-    refuse_disagreement,
-    refuse_other_weights,
-)
+from workers.generators import GeneratorHandle, RunFailed, UpdateReport
 from workers.loops.context import LoopContext, Outcome, supervised
 from workers.loops.proving import Prover
 from workers.loops.state import LoopState
-from workers.loops.updates import Update, append_update
+from workers.loops.updates import (
+    Update,
+    append_update,
+    refuse_disagreement,
+    refuse_other_weights,
+)
 from workers.reporting import (
     point,
     rollout_points,

@@ -6,17 +6,25 @@
              ▼                                                                           │
     prompt ─▶ generators ─▶ trajectories ─▶ group ─▶ pool ─▶ batch ─▶ trainer ─▶ publish ┘
              (issue)                        (complete) (ready) (reserve)  (train)
+                ▲                                       └─▶ dropped        │
+                └── held-out tasks, beside training or before it ◀─────────┘ at chosen versions
 
 admission   consumes the run's prompt order; produces episodes for the generators; waits for room
-            under the staleness bound; unblocked by a publish.
+            under the staleness bound; unblocked by a publish (``admission.py``).
 group       consumes a prompt's trajectories; produces a ready group; waits for its slowest one.
-training    consumes ready groups; produces policy versions; waits for a full batch; unblocked by
-            a group.
+training    consumes ready groups; produces policy versions; waits for a full batch, which the
+            method selects from the pool (``pool.py``); unblocked by a group.
+evaluation  consumes a published version; produces its success; the next publish waits for it
+            (``beside.py``).
+newcomers   take the place of generators that have died; wait for the weights that the others
+            hold; are given episodes when they have proved them.
 
 This is the asynchronous loop. With a staleness bound of 0 admission opens only when the update
 before has been published, so generation and training take turns and nothing trained on is stale:
-synchronous training is that setting, not another loop. Versions count optimizer steps. A publish is
-over when the generators have proved what they hold (``proving.py``).
+synchronous training is that setting, not another loop. With a larger bound, or none, a publish
+falls into episodes in flight: they keep going, are waited for, or are cut (``weight_update_mode``).
+Versions count optimizer steps. A publish is over when the generators have proved what they hold
+(``proving.py``); what they played before and could not prove is played again.
 
 An attempt begins with the state that its checkpoint holds: groups that were ready are in the pool,
 and prompts that were in flight are issued again, before any new one.
@@ -26,7 +34,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
@@ -36,15 +43,25 @@ import numpy as np
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
 from lagoon.events import Point
+from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import CATALOGUE
 from lagoon.schedules import learning_rate_at
-from lagoon.staleness import admissible, staleness_account
+from lagoon.staleness import staleness_account
 from lagoon.trajectory import TrainingSample, TrajectoryGroup
+from workers.loops.admission import Admission
+from workers.loops.beside import Evaluations
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
+from workers.loops.pool import Pool
 from workers.loops.proving import Predictor, Prover
 from workers.loops.state import LoopState
-from workers.reporting import ledger_points, point, rollout_points, sync_points
+from workers.reporting import (
+    ledger_points,
+    point,
+    rollout_points,
+    sync_points,
+    waiting_points,
+)
 
 
 class TrainerHandle(Predictor, Protocol):
@@ -72,20 +89,13 @@ class PolicyGradientLoop:
         self.context, self.trainer = context, trainer
         self.prover = Prover(context)
         self.method = cast(PolicyGradient, context.config.method)
-        self.admitting: int | None = None
-        """Version at which new rollouts may start: what the generators hold, or None while no
-        rollout may start (the policy is being evaluated, or the run ends)."""
         begins = context.begins
-        self.ledger = begins.ledger
-        self._pool = deque(begins.pool)
-        self._drawn: list[TrajectoryGroup] = []
-        """The groups of the update that is being made."""
-        self._again = deque(begins.in_flight)
-        """Positions that an earlier attempt had issued and this one has not yet."""
         self._changed = asyncio.Event()
-        self._rollouts: dict[asyncio.Task[None], int] = {}
-        """Rollouts in flight, with their prompts' positions."""
-        self._failure: BaseException | None = None
+        self.pool = Pool(begins)
+        self.admission = Admission(context, self.pool, self._changed)
+        self._overlaps = self.method.staleness_bound != 0
+        """Generation, training and evaluation go on at the same time; else they take turns."""
+        self._evaluations = Evaluations(context, beside=self._overlaps)
         self._is_stepping = False
         """The trainer's weights are on their way to a version that is not reported yet: from its
         checkpoint the run would go on past a step that nobody was told of."""
@@ -97,101 +107,48 @@ class PolicyGradientLoop:
         """Optimizer steps done."""
         return self.context.progress.version
 
+    @property
+    def ledger(self) -> Ledger:
+        """Where all prompts are."""
+        return self.pool.ledger
+
     async def run(self) -> Outcome:
         """Train until the budget is spent or a stop is asked for.
 
-        Raises ``RunFailed`` when a generator or an environment fails.
+        Raises ``RunFailed`` when an environment fails, or a generator that is not replaced.
         """
-        pumps = [
-            self.context.generators.pump(i) for i in range(len(self.context.generators.handles))
+        generators = self.context.generators
+        background = [
+            *(generators.pump(index) for index in range(len(generators.handles))),
+            self.admission.run(),
+            self._welcome(),
+            self.context.wake_on_stop(self._changed),
         ]
         try:
-            return await supervised(
-                self._train(), [*pumps, self._admit(), self.context.wake_on_stop(self._changed)]
-            )
+            return await supervised(self._train(), background)
         except Exception:  # whatever it is: what was learned is kept, and it is raised on
+            await self._evaluations.cancel()
             if not self._is_stepping:
                 await self.context.save_after_failure(self.state, self._save)
             raise
         finally:
-            for task in self._rollouts:
-                task.cancel()
-            await asyncio.gather(*self._rollouts, return_exceptions=True)
+            await self._evaluations.cancel()
+            await self.admission.cancel()
 
     def state(self) -> LoopState:
         """What is needed to go on from here. A batch drawn but not trained on goes back."""
         context = self.context
-        in_flight = (*self._rollouts.values(), *self._again)
         return LoopState(
             version=self.version,
             evaluated=context.progress.evaluated,
             seconds=context.trained_seconds(self._started, context.begins.seconds),
             num_tokens=self._num_tokens,
             num_samples=self._num_samples,
-            ledger=self.ledger.put_back(len(self._drawn)),
-            in_flight=tuple(sorted(in_flight)),
-            pool=(*self._drawn, *self._pool),
+            ledger=self.pool.ledger_between_updates,
+            in_flight=self.admission.in_flight,
+            pool=self.pool.groups,
+            memory=dict(self.pool.memory),
         )
-
-    # -- admission -------------------------------------------------------------------------------
-
-    async def _admit(self) -> None:
-        """Consumes prompts; produces rollouts; waits for room; unblocked by a publish."""
-        while True:
-            while (position := self._next_position()) is not None:
-                task = asyncio.ensure_future(self._roll_out(position))
-                self._rollouts[task] = position
-                task.add_done_callback(self._note_end)
-            self._changed.clear()
-            await self._changed.wait()
-            if self._failure is not None:
-                raise self._failure
-
-    def _note_end(self, rollout: asyncio.Task[None]) -> None:
-        """Forget an ended rollout; wake admission, which is supervised, when it failed.
-
-        The prompt of one that failed stays in flight: it was neither trained on nor dropped.
-        """
-        if rollout.cancelled() or rollout.exception() is None:
-            self._rollouts.pop(rollout, None)
-            return
-        self._failure = rollout.exception()
-        self._changed.set()
-
-    def _next_position(self) -> int | None:
-        """The prompt to start now: one that was in flight before this attempt, or a new one."""
-        in_flight = len(self._rollouts) * self.method.trajectories_per_prompt
-        has_room = in_flight < self.context.config.rollout.max_concurrent
-        if self.admitting is None or self.context.stop.is_set() or not has_room:
-            return None
-        if self._again:
-            return self._again.popleft()
-        started = self.ledger.issued - self.ledger.num_dropped
-        room = admissible(
-            self.admitting,
-            started,
-            max_staleness=self.method.staleness_bound,
-            batch_size=self.method.prompts_per_step,
-        )
-        if room <= 0 or self.version >= self.context.config.budget.max_steps:
-            return None
-        self.ledger = self.ledger.issue()
-        return self.ledger.issued - 1
-
-    async def _roll_out(self, position: int) -> None:
-        """Consumes a prompt; produces a ready group; waits for its slowest trajectory."""
-        temperature = self.context.config.rollout.temperature
-        assert temperature is not None  # resolved at validation
-        requests = [
-            self.context.training_request(position, str(member), temperature)
-            for member in range(self.method.trajectories_per_prompt)
-        ]
-        played = await self.context.generators.play(requests)
-        # All at once: a checkpoint has the prompt either in flight or in the pool.
-        del self._rollouts[cast("asyncio.Task[None]", asyncio.current_task())]
-        self._pool.append(TrajectoryGroup(requests[0].prompt_id, tuple(played)))
-        self.ledger = self.ledger.complete()
-        self._changed.set()
 
     # -- training --------------------------------------------------------------------------------
 
@@ -199,6 +156,7 @@ class PolicyGradientLoop:
         """Consumes batches; produces versions; waits for a full batch; unblocked by a group."""
         context, max_steps = self.context, self.context.config.budget.max_steps
         await self.prover.open()
+        context.generators.may_replace = True
         which = "the untrained policy" if self.version == 0 else f"version {self.version}"
         context.reporter.status("running", f"Evaluating {which}.")
         await context.evaluate_at_start()
@@ -214,33 +172,43 @@ class PolicyGradientLoop:
             if groups is None or context.stop.is_set():
                 break
             await self._update(groups, step_started)
-            if context.is_evaluated(self.version):
-                self.admitting = None
-            await context.after_update(self.state, self._save)
-        self.admitting = None
+            if self._overlaps:
+                self._admit_at(self.version)
+            elif context.is_evaluated(self.version):
+                self.admission.version = None
+            await self._evaluations.after_update(self.state, self._save)
+        self.admission.version = None
+        await self._evaluations.over()
         if self.version == context.begins.version and context.stop.is_set():
             return "stopped"  # nothing was trained: there is nothing to save
         return await context.conclude(self.state, self._save)
 
     def _admit_at(self, version: int) -> None:
         """Open admission at a version that the generators hold."""
-        self.admitting = version
+        self.admission.version = version
         self._changed.set()
 
     async def _draw(self) -> list[TrajectoryGroup] | None:
-        """A batch of the oldest ready groups; None when the run should stop instead."""
-        batch = self.method.prompts_per_step
+        """The method's batch; None when the run should stop instead."""
         self.context.progress.activity = "starved"
-        while len(self._pool) < batch:
-            if self.context.stop.is_set():
-                return None
+        while not self.context.stop.is_set():
+            dropped = self.ledger.num_dropped
+            groups = self.pool.draw(self.method, self.version)
+            if self.ledger.num_dropped > dropped:
+                self._changed.set()  # there is room for others
+            if groups:
+                return groups
             self._changed.clear()
             await self._changed.wait()
-        if self.context.stop.is_set():
-            return None
-        self.ledger = self.ledger.reserve(batch)
-        self._drawn = [self._pool.popleft() for _ in range(batch)]
-        return self._drawn
+        return None
+
+    async def _welcome(self) -> None:
+        """Consumes generators that have taken the place of others; produces trusted ones."""
+        generators = self.context.generators
+        while True:
+            await generators.arrived.wait()
+            generators.arrived.clear()
+            (await self.prover.welcome()).refuse()
 
     async def _update(self, groups: Sequence[TrajectoryGroup], step_started: float) -> None:
         """Train on a batch, publish the new version, and report the step."""
@@ -255,12 +223,12 @@ class PolicyGradientLoop:
         sums = await self.trainer.step(samples, learning_rate)
         trained_at = context.stopwatch()
         occupancy = ledger_points(self.ledger, self.method.prompts_per_step)
-        self.ledger = self.ledger.train(len(groups))
-        self._drawn = []
+        self.pool.train()
         self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_samples += len(trajectories)
         context.progress.version += 1
         context.progress.activity = "updating"
+        await self._evaluations.over()
         proof = await self.prover.publish(self.version, self.trainer)
         now = context.stopwatch()
         context.reporter.step(
@@ -269,9 +237,10 @@ class PolicyGradientLoop:
                 *_reward_points(groups),
                 *context.reporter.staleness(self.version, account),
                 *occupancy,
+                *waiting_points(self.admission.backpressure_seconds(), context.generators.num_lost),
                 *rollout_points(trajectories, now - step_started),
                 *_trainer_points(sums),
-                *sync_points(proof),
+                *(sync_points(proof) if proof else ()),
                 point(m.STEP_SECONDS, now - step_started),
                 point(m.GENERATE_SECONDS, drawn_at - step_started),
                 point(m.TRAIN_SECONDS, trained_at - drawn_at),
@@ -282,7 +251,8 @@ class PolicyGradientLoop:
         )
         self._is_stepping = False
         context.reporter.trajectories(self.version, trajectories)
-        proof.refuse()
+        if proof is not None:
+            proof.refuse()
 
     def _learning_rate(self) -> float:
         trainer = self.context.config.trainer

@@ -10,13 +10,15 @@
 An update of an evolution strategy has no trainer beside it: checksums and answers of the generators
 must agree with each other, and the answers must move when the weights did. It cannot be repeated.
 The first version is proved in two parts: generators that agree may play, and the first update waits
-for the trainer's word on what they answered.
+for the trainer's word on what they answered. A generator that takes the place of one that died is
+given what the others hold, and must answer as they did.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Protocol
@@ -35,7 +37,7 @@ from workers.canary import (
     have_moved,
 )
 from workers.generators import UpdateReport, environment_failed
-from workers.loops.context import LoopContext
+from workers.loops.context import LoopContext, unless_stopped
 from workers.proof import (
     TOLERANCE_NATS,
     VISIBLE_STEP,
@@ -83,13 +85,17 @@ class Prover:
 
     def __init__(self, context: LoopContext) -> None:
         self._context, self._generators = context, context.generators
-        self._everyone = range(len(context.generators.handles))
         dtype = context.config.model.dtype
         self._tolerance, self._visible_step = TOLERANCE_NATS[dtype], VISIBLE_STEP[dtype]
         self._prompts: list[list[int]] = []
         self._known: dict[int, Testimony] = {}
         """What each generator said last."""
         self._is_confirmed = False
+        self._published: tuple[int, Any, str] | None = None
+        """Version, weights and checksum of the last publish; None while the generators hold what
+        they began with."""
+        self._changing = asyncio.Lock()
+        """Held while generators are given weights."""
 
     async def open(self) -> None:
         """Choose the canary prompts, and trust the generators if they agree with each other.
@@ -99,7 +105,8 @@ class Prover:
         self._prompts = await self._choose()
         logger.info("Canary prompts: %s.", described(self._prompts))
         version = self._context.progress.version
-        proof = await self._among_themselves(version, [""] * len(self._everyone), visible=False)
+        everyone = range(len(self._generators.handles))
+        proof = await self._among_themselves(version, [""] * len(everyone), visible=False)
         if proof.num_mismatched:
             self._context.reporter.step(version, sync_points(proof))
         proof.refuse()
@@ -112,38 +119,97 @@ class Prover:
         if self._is_confirmed:
             return
         version = self._context.progress.version
-        answers = {index: self._known[index].answers for index in self._everyone}
+        answers = {index: said.answers for index, said in self._known.items()}
         self._known = await self._by_trainer(version, trainer, answers)
-        proof = once(version, [self._known[index].verdict for index in self._everyone])
+        proof = once(version, _verdicts(self._known))
         self._context.reporter.step(version, sync_points(proof))
         proof.refuse()
         self._is_confirmed = True
 
-    async def publish(self, version: int, trainer: Predictor) -> Proof:
-        """Publish the trainer's weights as ``version`` and trust the generators that prove them.
+    async def publish(self, version: int, trainer: Predictor) -> Proof | None:
+        """Publish the trainer's weights as ``version``, and trust the generators that prove them.
+        Where episodes in flight are waited for, None when a stop was heard before they were over.
 
-        Those that do not are published to once more. The trainer must not step meanwhile.
+        Those that do not are published to once more, and what they played meanwhile is lost. One
+        that dies is left out: it has nothing to prove; but one at least must prove it. The trainer
+        must not step meanwhile.
         """
         weights, checksum = await trainer.weights()
 
-        async def try_on(generators: Iterable[int]) -> dict[int, Testimony]:
-            asked = list(generators)
-            received = await self._generators.publish(version, weights, asked)
-            arrived = dict(zip(asked, received, strict=True))
-            said = await self._by_trainer(version, trainer, await self._ask(asked))
-            return {i: _with_checksum(said[i], arrived[i] == checksum) for i in asked}
+        async def try_on(asked: list[int]) -> dict[int, Testimony]:
+            arrived = await self._generators.publish(version, weights, asked)
+            said = await self._by_trainer(version, trainer, await self._ask(arrived))
+            return {i: _with_checksum(each, arrived[i] == checksum) for i, each in said.items()}
 
-        first = last = await try_on(self._everyone)
-        failed = [index for index in self._everyone if first[index].verdict.fault]
-        if failed:
-            for index in failed:
-                fault = first[index].verdict.fault
-                logger.warning("Generator %s, version %s: %s. Again.", index, version, fault)
-            last = first | await try_on(failed)
-        self._known = last
-        proof = Proof(version, _verdicts(first), _verdicts(last))
-        self._generators.trust(proof.proven)
-        return proof
+        async with self._changing:
+            if not await self._are_ready():
+                return None
+            living = self._generators.living
+            first, last = await self._tried_twice(version, living, try_on)
+            while not last:  # nobody lived to the end: a replacement is the first to prove it
+                await self._generators.some_live()
+                living = self._generators.living
+                first, last = await self._tried_twice(version, living, try_on)
+            self._known, self._published = last, (version, weights, checksum)
+            proof = Proof(version, _verdicts(first), _verdicts(last))
+            self._generators.trust(proof.proven)
+            return proof
+
+    async def _are_ready(self) -> bool:
+        """Whether the generators can be given weights: in the mode that waits, when what they play
+        is over. Nobody is welcomed meanwhile, who would begin something new."""
+        if self._context.config.rollout.weight_update_mode != "wait":
+            return True
+        await unless_stopped(self._context.stop, self._generators.drain())
+        return not self._context.stop.is_set()
+
+    async def _tried_twice(
+        self,
+        version: int,
+        generators: list[int],
+        try_on: Callable[[list[int]], Awaitable[dict[int, Testimony]]],
+    ) -> tuple[dict[int, Testimony], dict[int, Testimony]]:
+        """What generators said at first and at last; those that died said nothing."""
+        first = await try_on(generators)
+        failed = [index for index, said in first.items() if said.verdict.fault]
+        if not failed:
+            return first, first
+        self._generators.distrust(failed)
+        for index in failed:
+            fault = first[index].verdict.fault
+            logger.warning("Generator %s, version %s: %s. Again.", index, version, fault)
+        proved = {index: said for index, said in first.items() if index not in failed}
+        return first, proved | await try_on(failed)
+
+    async def welcome(self) -> Proof:
+        """Give generators that have taken the place of others what these hold, and trust them when
+        they answer like them. The trainer may be past that version: it is not asked.
+        """
+        async with self._changing:
+            newcomers = sorted(self._generators.newcomers)  # none: a publish has come before
+            version, weights, checksum = self._published or (self._context.begins.version, None, "")
+            other, reference = next(iter(self._known.items()))
+
+            async def try_on(asked: list[int]) -> dict[int, Testimony]:
+                arrived = dict.fromkeys(asked, "")
+                if weights is None:
+                    self._generators.newcomers.difference_update(asked)
+                else:
+                    arrived = await self._generators.publish(version, weights, asked)
+                said = {}
+                for index, given in (await self._ask(arrived)).items():
+                    scores = comparable(reference.answers, given)
+                    expected = Expected(scores, f"generator {other}'s", self._tolerance)
+                    verdict = judged(given, version, expected, is_stuck=False)
+                    testimony = Testimony(given, None, verdict)
+                    said[index] = _with_checksum(testimony, arrived[index] == checksum)
+                return said
+
+            first, last = await self._tried_twice(version, newcomers, try_on)
+            self._known |= last
+            proof = Proof(version, _verdicts(first), _verdicts(last))
+            self._generators.trust(proof.proven)
+            return proof
 
     async def agree(self, version: int, reports: Sequence[UpdateReport]) -> Proof:
         """Trust generators that applied the same ES update if they agree with each other."""
@@ -167,19 +233,18 @@ class Prover:
         return canary_prompts(openings, config.seed, config.model.max_length_tokens)
 
     async def _ask(self, generators: Iterable[int]) -> dict[int, Answers]:
-        asked = list(generators)
-        answers = await self._generators.each(
-            lambda handle: handle.probe(self._prompts, NUM_TOKENS), asked
+        return await self._generators.of_living(
+            lambda handle: handle.probe(self._prompts, NUM_TOKENS), generators
         )
-        return dict(zip(asked, answers, strict=True))
 
     async def _among_themselves(
         self, version: int, checksums: Sequence[str], *, visible: bool
     ) -> Proof:
         """A proof without a trainer: each against the first."""
-        answers = await self._ask(self._everyone)
+        everyone = range(len(self._generators.handles))
+        answers = await self._ask(everyone)
         known, self._known = self._known, {}
-        for index in self._everyone:
+        for index in everyone:
             before = known.get(index)
             is_stuck = visible and before is not None and are_equal(before.answers, answers[index])
             expected = None
@@ -234,5 +299,5 @@ def _with_checksum(said: Testimony, is_right: bool) -> Testimony:
     return Testimony(said.answers, said.predicted, verdict)
 
 
-def _verdicts(said: dict[int, Testimony]) -> tuple[Verdict, ...]:
-    return tuple(said[index].verdict for index in sorted(said))
+def _verdicts(said: dict[int, Testimony]) -> dict[int, Verdict]:
+    return {index: said[index].verdict for index in sorted(said)}

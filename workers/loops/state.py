@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -31,6 +31,8 @@ class LoopState:
     """Positions, in the run's prompt order, that were being generated: they are issued again."""
     pool: tuple[TrajectoryGroup, ...] = ()
     """Finished groups that wait for their update, oldest first."""
+    memory: dict[str, float] = field(default_factory=dict)
+    """What the method's last selection from the pool left for the next."""
 
 
 _AS_JSON = TypeAdapter(LoopState)

@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from lagoon.events import Point
+from workers.generators import RunFailed, UpdateReport
 from workers.loops.state import LoopState
 
 
@@ -36,6 +37,27 @@ class Update:
     counts: dict[str, dict[int, int]]
     """What was reported of it, metrics and histograms: the report of an update may not have arrived
     when its driver is killed, so whoever makes it again reports it again."""
+
+
+def refuse_disagreement(checksums: Sequence[str], version: int) -> None:
+    """Raise ``RunFailed`` when the generators hold different weights after the same update."""
+    others = [index for index, checksum in enumerate(checksums) if checksum != checksums[0]]
+    if others:
+        *first, last = map(str, (0, *others))
+        raise RunFailed(
+            f"Generators {', '.join(first)} and {last} hold different weights after update "
+            f"{version}: their members would not belong to one population."
+        )
+
+
+def refuse_other_weights(reports: Sequence[UpdateReport], logged: str, version: int) -> None:
+    """Raise ``RunFailed`` when an update that was made again did not give the same weights."""
+    if any(report.checksum != logged for report in reports):
+        raise RunFailed(
+            f"Update {version}, made again from its log, gives other weights than it gave before: "
+            "was the log changed, or another version of torch installed? The checkpoint before it "
+            "is as it was; resume from that one to evaluate the generations after it anew."
+        )
 
 
 _AS_JSON = TypeAdapter(Update)

@@ -9,8 +9,9 @@ from lagoon.config import RunConfig
 from lagoon.evolution import member_seeds
 from tests.builders import es_config
 from tests.workers.fakes import FakeGenerator, ListSink, loop_context
-from workers.generators import RunFailed, UpdateReport, refuse_disagreement
+from workers.generators import RunFailed, UpdateReport
 from workers.loops.evolution import EvolutionLoop
+from workers.loops.updates import refuse_disagreement
 from workers.rollout import EpisodeRequest
 
 

@@ -117,6 +117,7 @@ class Drill:
             self.trainer.advance()
             self.context.progress.version = version
             proof = await self.prover.publish(version, self.trainer)
+            assert proof is not None
             found[version] = proof.num_mismatched
             proof.refuse()
         return found

@@ -1,0 +1,102 @@
+"""What methods of the GRPO kind share: groups of one prompt, and rewards standardized in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from lagoon.advantages import Deviation, group_standardized
+from lagoon.clashes import Clash
+from lagoon.losses import (
+    Aggregation,
+    Loss,
+    TokenBatch,
+    clipped_surrogate,
+    reference_divergence,
+    token_weights,
+)
+from lagoon.methods.base import PolicyGradient
+
+if TYPE_CHECKING:
+    from lagoon.config import RunConfig
+
+
+class GroupRelative(PolicyGradient):
+    """A method that compares the trajectories of a prompt with each other (arXiv:2402.03300).
+
+    How much generation and training overlap is left to the method.
+    """
+
+    num_prompts: int = Field(16, ge=1, le=4096)
+    """Prompts per update."""
+    group_size: int = Field(8, ge=1, le=1024)
+    """Trajectories sampled for each prompt. At least 2: a group of one has no spread."""
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    """The importance ratio earns nothing below 1 - clip_low."""
+    clip_high: float = Field(0.2, gt=0)
+    """The importance ratio earns nothing above 1 + clip_high."""
+    deviation: Deviation = "population"
+    """Which standard deviation divides the centered rewards; "none" only centers them."""
+    epsilon: float = Field(1e-6, gt=0)
+    """Added to the standard deviation."""
+    aggregation: Aggregation = "token_mean"
+    """How token losses become one number: over all tokens, over each trajectory first, or summed
+    per trajectory over a constant length."""
+    length_constant: int | None = Field(None, ge=1)
+    """Constant length that "sequence_sum" divides by; only with that aggregation."""
+    kl_coefficient: float = Field(0.0, ge=0)
+    """Weight of the divergence from the initial policy. Above 0 the trainer keeps a copy of it."""
+
+    def clashes(self, config: RunConfig) -> list[Clash]:
+        """A group without spread, and divisors that are missing or would have no effect."""
+        found = []
+        if self.group_size == 1:
+            message = "a group of 1 has no spread to standardize: it takes 2 or more"
+            found.append(Clash(("method.group_size", "method.name"), message))
+        if (self.aggregation == "sequence_sum") != (self.length_constant is not None):
+            message = (
+                "sequence_sum divides by method.length_constant, which is not set"
+                if self.length_constant is None
+                else f"{self.aggregation} has its own divisor: length_constant has no effect"
+            )
+            found.append(Clash(("method.length_constant", "method.aggregation"), message))
+        if self.deviation == "none" and self.epsilon != type(self).model_fields["epsilon"].default:
+            message = "without a deviation nothing is divided: epsilon has no effect"
+            found.append(Clash(("method.epsilon", "method.deviation"), message))
+        return found
+
+    @property
+    def prompts_per_step(self) -> int:
+        """Groups that one update trains on."""
+        return self.num_prompts
+
+    @property
+    def trajectories_per_prompt(self) -> int:
+        """Trajectories sampled for each prompt."""
+        return self.group_size
+
+    @property
+    def needs_reference(self) -> bool:
+        """True when the divergence from the initial policy has a weight."""
+        return self.kl_coefficient > 0
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        """``(r - mean) / (std + epsilon)`` within the group."""
+        return group_standardized(rewards, deviation=self.deviation, epsilon=self.epsilon)
+
+    def token_weights(self, lengths: Sequence[int]) -> list[float]:
+        """The divisor of the chosen aggregation."""
+        return token_weights(lengths, self.aggregation, self.length_constant)
+
+    def loss(self, batch: TokenBatch) -> Loss:
+        """The clipped surrogate, plus the weighted divergence when asked for."""
+        surrogate = clipped_surrogate(batch, clip_low=self.clip_low, clip_high=self.clip_high)
+        if not self.needs_reference:
+            return surrogate
+        divergence = reference_divergence(batch)
+        return Loss(
+            surrogate.value + self.kl_coefficient * divergence.value,
+            surrogate.metrics | divergence.metrics,
+        )

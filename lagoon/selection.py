@@ -1,0 +1,77 @@
+"""What an update takes from the pool, and what is given up: a method's choice, made of versions.
+
+A selection is asked for whenever the pool has changed and the trainer is free. It may find no batch
+yet and give up groups all the same: those make room for new ones, so that a run whose pool has
+become too old goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lagoon.trajectory import TrajectoryGroup
+
+STALE = "stale"
+"""Reason of a group with a token that lags more than the method's hard bound allows."""
+
+NON_FINITE_REWARD = "non_finite_reward"
+"""Reason of a prompt without enough trajectories whose reward is a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledGroup:
+    """A finished group that waits for its update."""
+
+    group: TrajectoryGroup
+    oldest_version: int | None
+    """Of any of its sampled tokens; None when no token's version is known."""
+
+    @classmethod
+    def of(cls, group: TrajectoryGroup) -> PooledGroup:
+        """The group, with what every selection asks of it."""
+        known = [
+            version
+            for trajectory in group.trajectories
+            for version, sampled in zip(trajectory.versions, trajectory.action_mask, strict=True)
+            if sampled and version is not None
+        ]
+        return cls(group, min(known, default=None))
+
+    def worst(self, version: int) -> int:
+        """Staleness of its oldest token when it is trained on at ``version``.
+
+        0 when no version is known: those tokens are counted as missing by the staleness account.
+        """
+        return 0 if self.oldest_version is None else version - self.oldest_version
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What becomes of the groups of a pool. Those that it does not name stay where they are."""
+
+    drawn: tuple[int, ...] = ()
+    """Places in the pool of the groups to train on, in this order; none: there is no batch yet."""
+    dropped: Mapping[int, str] = field(default_factory=dict)
+    """The reason for each group that is given up, by its place in the pool."""
+    memory: Mapping[str, float] = field(default_factory=dict)
+    """What the method wants to be told at the next selection: the state of a controller."""
+
+
+def oldest_first(
+    pool: Sequence[PooledGroup],
+    version: int,
+    memory: Mapping[str, float],
+    *,
+    batch_size: int,
+    hard_bound: int | None = None,
+) -> Selection:
+    """The first ``batch_size`` groups of the pool, without those that lag by more than a bound."""
+    stale = (
+        {}
+        if hard_bound is None
+        else {at: STALE for at, each in enumerate(pool) if each.worst(version) > hard_bound}
+    )
+    fresh = [at for at in range(len(pool)) if at not in stale]
+    drawn = fresh[:batch_size] if len(fresh) >= batch_size else ()
+    return Selection(tuple(drawn), stale, memory)

@@ -1,0 +1,178 @@
+"""Admission: which prompts start, and when; what becomes of them.
+
+::
+
+    prompt order ─▶ room? ─▶ generators ─▶ trajectories ─▶ group ─▶ pool
+          ▲           ▲           └─▶ lost with a generator ─▶ the prompt again, before any new one
+          │           └─ places for episodes; the staleness bound; a publish opens it
+          └─ first those that an earlier attempt had issued
+
+A prompt whose episodes are lost is played again, and not dropped: who loses only what takes long
+learns from what does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from math import isfinite
+from typing import cast
+
+from lagoon.methods import PolicyGradient
+from lagoon.selection import NON_FINITE_REWARD
+from lagoon.staleness import admissible
+from lagoon.trajectory import TrajectoryGroup
+from workers.loops.context import LoopContext
+from workers.loops.pool import Pool
+from workers.seats import EpisodesLost, again
+
+logger = logging.getLogger(__name__)
+
+
+class Rollout:
+    """A prompt in flight."""
+
+    def __init__(self, position: int, num_trajectories: int) -> None:
+        self.position = position
+        """In the run's prompt order."""
+        self.num_playing = num_trajectories
+        """Trajectories that have not come back."""
+
+
+class Admission:
+    """Starts rollouts for as long as there is room, and puts the finished groups into the pool."""
+
+    def __init__(self, context: LoopContext, pool: Pool, changed: asyncio.Event) -> None:
+        """``changed`` is set when the pool has, and waited for here: whoever opens room sets it."""
+        self._context, self._pool, self._changed = context, pool, changed
+        self._method = cast(PolicyGradient, context.config.method)
+        self.version: int | None = None
+        """Version at which new rollouts may start: what the generators hold, or None while no
+        rollout may start."""
+        self._again = deque(context.begins.in_flight)
+        """Positions that were issued and are not in flight: they come before any new one."""
+        self._tries: Counter[int] = Counter()
+        """How often the episodes of a position were lost."""
+        self._rollouts: dict[asyncio.Task[None], Rollout] = {}
+        self._failure: BaseException | None = None
+        self._blocked_since: float | None = None
+        """When the bound began to hold back what there are places for."""
+        self._blocked_seconds = 0.0
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """Positions that were issued and are neither in the pool nor dropped, in order."""
+        return tuple(sorted((*(r.position for r in self._rollouts.values()), *self._again)))
+
+    async def run(self) -> None:
+        """Consumes prompts; produces ready groups; waits for room; unblocked by a publish, a
+        finished trajectory or a drop. Raises what a rollout has failed with.
+        """
+        while True:
+            while (position := self._next_position()) is not None:
+                rollout = Rollout(position, self._method.trajectories_per_prompt)
+                task = asyncio.ensure_future(self._roll_out(rollout))
+                self._rollouts[task] = rollout
+                task.add_done_callback(self._note_end)
+            self._changed.clear()
+            await self._changed.wait()
+            if self._failure is not None:
+                raise self._failure
+
+    def backpressure_seconds(self) -> float:
+        """How long the bound has held back what there are places for, since this was last asked."""
+        self._note_blocked(is_blocked=self._blocked_since is not None)
+        seconds, self._blocked_seconds = self._blocked_seconds, 0.0
+        return seconds
+
+    def _note_blocked(self, *, is_blocked: bool) -> None:
+        now = self._context.stopwatch() if is_blocked or self._blocked_since is not None else None
+        if self._blocked_since is not None and now is not None:
+            self._blocked_seconds += now - self._blocked_since
+        self._blocked_since = now if is_blocked else None
+
+    async def cancel(self) -> None:
+        """End all rollouts."""
+        for task in self._rollouts:
+            task.cancel()
+        await asyncio.gather(*self._rollouts, return_exceptions=True)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """Forget an ended rollout; wake ``run``, which is supervised, when it failed.
+
+        The prompt of one that failed stays in flight: it was neither trained on nor dropped.
+        """
+        if task.cancelled() or task.exception() is None:
+            self._rollouts.pop(task, None)
+            return
+        self._failure = task.exception()
+        self._changed.set()
+
+    def _next_position(self) -> int | None:
+        """The prompt to start now: one that was issued before, or a new one."""
+        playing = sum(rollout.num_playing for rollout in self._rollouts.values())
+        has_place = playing < self._context.config.rollout.max_concurrent
+        if self.version is None or self._context.stop.is_set() or not has_place:
+            return None
+        if self._again:
+            return self._again.popleft()
+        if self._context.progress.version >= self._context.config.budget.max_steps:
+            return None
+        ledger = self._pool.ledger
+        room = admissible(
+            self.version,
+            ledger.issued - ledger.num_dropped,
+            max_staleness=self._method.staleness_bound,
+            batch_size=self._method.prompts_per_step,
+        )
+        self._note_blocked(is_blocked=room <= 0)
+        return self._pool.issue() if room > 0 else None
+
+    async def _roll_out(self, rollout: Rollout) -> None:
+        """Consumes a prompt; produces a ready group; waits for its slowest trajectory."""
+        position = rollout.position
+        temperature = self._context.config.rollout.temperature
+        assert temperature is not None  # resolved at validation
+        requests = [
+            again(
+                self._context.training_request(position, str(member), temperature),
+                self._tries[position],
+            )
+            for member in range(self._method.trajectories_per_prompt)
+        ]
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        try:
+            played = await self._context.generators.play(requests, on_each=self._counting(rollout))
+        except EpisodesLost as lost:
+            logger.warning("prompt %d is played again: its episodes are lost (%s)", position, lost)
+            self._tries[position] += 1
+            del self._rollouts[task]
+            self._again.append(position)
+        else:
+            # All at once: a checkpoint has the prompt either in flight or in the pool.
+            del self._rollouts[task]
+            self._keep(TrajectoryGroup(requests[0].prompt_id, tuple(played)))
+        self._changed.set()
+
+    def _counting(self, rollout: Rollout) -> Callable[[], None]:
+        def one_came_back() -> None:
+            rollout.num_playing -= 1
+            self._changed.set()
+
+        return one_came_back
+
+    def _keep(self, group: TrajectoryGroup) -> None:
+        """Put a group into the pool, without trajectories whose reward is no number.
+
+        What is left must still be a group, where the method compares trajectories.
+        """
+        whole = [each for each in group.trajectories if isfinite(each.reward)]
+        if len(whole) < len(group.trajectories):
+            lost = len(group.trajectories) - len(whole)
+            logger.warning("%s: %d rewards are not finite", group.trajectories[0].prompt_id, lost)
+        if len(whole) < min(2, self._method.trajectories_per_prompt):
+            self._pool.give_up(NON_FINITE_REWARD)
+        else:
+            self._pool.complete(TrajectoryGroup(group.prompt_id, tuple(whole)))
