@@ -148,6 +148,11 @@ class Generators:
         """Those that have not died, or have been replaced."""
         return [index for index, seat in enumerate(self._seats) if not seat.is_gone]
 
+    @property
+    def given(self) -> list[int]:
+        """Those that live and were given the present weights, or have them from the start."""
+        return [index for index in self.living if index not in self.newcomers]
+
     # -- episodes --------------------------------------------------------------------------------
 
     async def play(
@@ -270,7 +275,7 @@ class Generators:
         What they gave back while they had not is handed on.
         """
         for index in generators:
-            if index in self.living and index not in self.newcomers:  # or it died since its proof
+            if index in self.given:  # or it has died since its proof
                 for finished in self._seats[index].open():
                     self._resolve(finished)
         self._opened.set()

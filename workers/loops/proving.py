@@ -170,7 +170,7 @@ class Prover:
         try_on: Callable[[list[int]], Awaitable[dict[int, Testimony]]],
     ) -> tuple[dict[int, Testimony], dict[int, Testimony]]:
         """What generators said at first and at last; those that died said nothing."""
-        first = await try_on(generators)
+        first = self._of_the_same(await try_on(generators))
         failed = [index for index, said in first.items() if said.verdict.fault]
         if not failed:
             return first, first
@@ -179,7 +179,11 @@ class Prover:
             fault = first[index].verdict.fault
             logger.warning("Generator %s, version %s: %s. Again.", index, version, fault)
         proved = {index: said for index, said in first.items() if index not in failed}
-        return first, proved | await try_on(failed)
+        return first, self._of_the_same(proved | await try_on(failed))
+
+    def _of_the_same(self, said: dict[int, Testimony]) -> dict[int, Testimony]:
+        """Without what was said by generators that have died since, whoever has their place now."""
+        return {index: each for index, each in said.items() if index in self._generators.given}
 
     async def welcome(self) -> Proof:
         """Give generators that have taken the place of others what these hold, and trust them when
@@ -234,7 +238,8 @@ class Prover:
 
     async def _ask(self, generators: Iterable[int]) -> dict[int, Answers]:
         return await self._generators.of_living(
-            lambda handle: handle.probe(self._prompts, NUM_TOKENS), generators
+            lambda handle: handle.probe(self._prompts, NUM_TOKENS),
+            [index for index in generators if index in self._generators.given],
         )
 
     async def _among_themselves(

@@ -1,0 +1,83 @@
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from lagoon.config import RunConfig
+from lagoon.methods.base import EVERY_MODE
+from lagoon.problems import field_problems
+from tests.builders import es_config, grpo_config
+
+
+def with_method(**method: Any) -> RunConfig:
+    return grpo_config(method={"num_prompts": 2, "group_size": 2} | method)
+
+
+def test_an_async_method_overlaps_unless_its_bound_is_0() -> None:
+    unfiltered = with_method(name="async_grpo").method
+    assert (unfiltered.staleness_bound, unfiltered.hard_bound) == (None, None)
+    assert unfiltered.weight_update_modes == EVERY_MODE
+    strict = with_method(name="async_grpo", max_staleness=3, drop_stale=True).method
+    assert (strict.staleness_bound, strict.hard_bound) == (3, 3)
+    synchronous = with_method(name="async_grpo", max_staleness=0)
+    assert synchronous.method.weight_update_modes == ()
+    assert synchronous.rollout.weight_update_mode is None
+
+
+def test_the_method_decides_what_becomes_of_episodes_in_flight_unless_the_run_does() -> None:
+    assert with_method(name="async_grpo").rollout.weight_update_mode == "keep"
+    assert with_method(name="one_step_off").rollout.weight_update_mode == "wait"
+    assert grpo_config().rollout.weight_update_mode is None
+    assert es_config().rollout.weight_update_mode is None
+    chosen = grpo_config(method={"name": "async_grpo"}, rollout={"weight_update_mode": "abort"})
+    assert RunConfig.model_validate_json(chosen.model_dump_json()) == chosen
+
+
+@pytest.mark.parametrize(
+    ("sections", "fields"),
+    [
+        (
+            {"method": {"name": "grpo"}, "rollout": {"weight_update_mode": "keep"}},
+            {"rollout.weight_update_mode", "method.name"},
+        ),
+        (
+            {
+                "method": {"name": "async_grpo", "max_staleness": 0},
+                "rollout": {"weight_update_mode": "wait"},
+            },
+            {"rollout.weight_update_mode", "method.name"},
+        ),
+        (
+            {"method": {"name": "one_step_off"}, "rollout": {"weight_update_mode": "keep"}},
+            {"rollout.weight_update_mode", "method.name"},
+        ),
+        (
+            {"method": {"name": "one_step_off"}, "rollout": {"max_concurrent": 100}},
+            {"rollout.max_concurrent", "method.num_prompts", "method.group_size"},
+        ),
+        (
+            {"method": {"name": "async_grpo", "drop_stale": True}},
+            {"method.drop_stale", "method.max_staleness"},
+        ),
+        (
+            {"method": {"name": "async_grpo", "drop_stale": True, "max_staleness": 0}},
+            {"method.drop_stale", "method.max_staleness"},
+        ),
+        (
+            {"method": {"name": "async_grpo", "group_size": 1}},
+            {"method.group_size", "method.name"},
+        ),
+    ],
+)
+def test_what_would_have_no_effect_is_refused_with_its_fields(
+    sections: dict[str, Any], fields: set[str]
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        grpo_config(**sections)
+    (problem,) = field_problems(caught.value, RunConfig)
+    assert set(problem.fields) == fields
+
+
+def test_an_evolution_run_has_no_episodes_in_flight_during_an_update() -> None:
+    with pytest.raises(ValidationError, match="the mode has no effect"):
+        es_config(rollout={"weight_update_mode": "keep"})
