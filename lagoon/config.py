@@ -109,7 +109,8 @@ class BudgetConfig(Section):
     """Wall-clock limit, counted from the first step; empty for none."""
     max_restarts: int = Field(3, ge=0, le=100)
     """Times in a row that the platform starts a run again whose process died, from its newest
-    checkpoint, without getting further than before. What would only happen again, as an error of
+    checkpoint, without getting further than before; and generators that are started in a row in the
+    place of dead ones without a step between them. What would only happen again, as an error of
     its environment, ends it at once. Without a platform nobody starts it again."""
     stall_seconds: float = Field(DEFAULT_STALL_SECONDS, gt=0, le=604_800)
     """Time without a finished trajectory or step after which the run is ended as failed, with what

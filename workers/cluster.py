@@ -72,6 +72,10 @@ class RemoteActor:
         self.load()
         await _answered(self._loading)
 
+    def end(self) -> None:
+        """Kill its process, if there still is one; its engine's ends with it."""
+        ray.kill(self._actor)
+
     async def place(self) -> str:
         """The host and the Ray node that it runs on."""
         found: str = await _answered(self._actor.__ray_call__.remote(_own_place))
@@ -232,20 +236,32 @@ def start_generators(
     ``places`` are the nodes that the platform leased slots on, by process. They begin with the
     model folder, or with ``checkpoint`` as ``version``.
     """
+    return [
+        start_generator(config, model_folder, places, index, checkpoint=checkpoint, version=version)
+        for index in range(config.rollout.num_generators)
+    ]
+
+
+def start_generator(
+    config: RunConfig,
+    model_folder: Path,
+    places: Mapping[str, str],
+    index: int,
+    *,
+    checkpoint: Path | None = None,
+    version: int = 0,
+) -> RemoteGenerator:
+    """Ask Ray for one of the run's generators, in the place that was leased for it."""
     resources = config.resources
-    actor_class = ray.remote(GeneratorActor)
+    placed = ray.remote(GeneratorActor).options(
+        num_cpus=resources.cpus_per_generator,
+        num_gpus=resources.gpus_per_generator,
+        max_concurrency=ACTOR_CONCURRENCY,
+        scheduling_strategy=strategy(places.get(f"generator {index}"), "SPREAD"),
+    )
     threads = max(1, int(resources.cpus_per_generator))
     arguments = (str(model_folder), config.model_dump(mode="json"), threads)
-    found = []
-    for index in range(config.rollout.num_generators):
-        placed = actor_class.options(
-            num_cpus=resources.cpus_per_generator,
-            num_gpus=resources.gpus_per_generator,
-            max_concurrency=ACTOR_CONCURRENCY,
-            scheduling_strategy=strategy(places.get(f"generator {index}"), "SPREAD"),
-        )
-        found.append(RemoteGenerator(placed.remote(*arguments, index, _text(checkpoint), version)))
-    return found
+    return RemoteGenerator(placed.remote(*arguments, index, _text(checkpoint), version))
 
 
 def start_trainer(
@@ -289,6 +305,12 @@ async def all_started(generators: Sequence[RemoteGenerator], trainer: RemoteTrai
     if trainer is not None:
         trainer.load()
     await asyncio.gather(*(_ready(name, actor) for name, actor in named.items()))
+
+
+async def started_again(index: int, generator: RemoteGenerator) -> RemoteGenerator:
+    """Wait until a generator that takes the place of another has loaded its model."""
+    await _ready(f"Generator {index}", generator)
+    return generator
 
 
 async def _ready(name: str, actor: RemoteActor) -> None:

@@ -40,6 +40,7 @@ from workers.loops.context import LoopContext, Outcome, Progress, supervised, un
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
 from workers.models.folders import ModelError, model_folder
+from workers.replacing import Replacements, Starter
 from workers.reporting import Reporter, SinkHandler
 from workers.resuming import FROM_THE_START, Candidates, Restored, restored
 from workers.settings import SpoolSettings, own_home
@@ -74,6 +75,8 @@ class Started:
     heldout: Sequence[int]
     generators: Sequence[GeneratorHandle]
     trainer: TrainerHandle | None
+    another: Starter | None = None
+    """Starts a generator in the place of one that died; None: its death costs the attempt."""
 
 
 Start = Callable[[RunConfig, Surroundings], Coroutine[Any, Any, Started]]
@@ -131,7 +134,14 @@ async def _start(config: RunConfig, surroundings: Surroundings) -> Started:
     generators = cluster.start_generators(*where, checkpoint=checkpoint, version=version)
     trainer = cluster.start_trainer(*where, checkpoint=checkpoint, version=version)
     await cluster.all_started(generators, trainer)
-    return Started(begins, heldout, generators, trainer)
+
+    async def another(index: int) -> GeneratorHandle:
+        generators[index].end()
+        again = cluster.start_generator(*where, index, checkpoint=checkpoint, version=version)
+        generators[index] = again
+        return await cluster.started_again(index, again)
+
+    return Started(begins, heldout, tuple(generators), trainer, another)
 
 
 async def _restore(config: RunConfig, surroundings: Surroundings) -> Restored:
@@ -150,7 +160,12 @@ def _loop(
     config: RunConfig, surroundings: Surroundings, progress: Progress, started: Started
 ) -> EvolutionLoop | PolicyGradientLoop:
     sink, begins = surroundings.sink, started.begins
-    played = Generators(started.generators, lambda: progress.version, progress.note_trajectory)
+    replacement = started.another and Replacements(
+        started.another, config.budget.max_restarts, lambda: progress.version
+    )
+    played = Generators(
+        started.generators, lambda: progress.version, progress.note_trajectory, replacement
+    )
     progress.ask_tools = played.all_wait_for_tools
     context = LoopContext(
         config=config,
