@@ -26,6 +26,9 @@ class PooledGroup:
     group: TrajectoryGroup
     oldest_version: int | None
     """Of any of its sampled tokens; None when no token's version is known."""
+    scores: tuple[tuple[float, ...], ...] | None = None
+    """Log-probabilities of each trajectory's own tokens under the trainer's present policy, for
+    methods that ask for them."""
 
     @classmethod
     def of(cls, group: TrajectoryGroup) -> PooledGroup:

@@ -75,12 +75,20 @@ class PolicyGradient(Method):
         """
         return () if self.staleness_bound == 0 else EVERY_MODE
 
+    @property
+    def needs_scores(self) -> bool:
+        """True when the selection needs the pool's log-probabilities under the present policy: a
+        forward pass over the whole pool for every batch."""
+        return False
+
     def select(
         self, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]
     ) -> Selection:
         """What is taken from the pool (oldest first) to be trained on at ``version``.
 
-        ``memory`` is what the last selection left; empty at a run's start.
+        ``memory`` is what the last selection left; empty at a run's start. It is asked for again
+        with every change of the pool until there is a batch; a method that ``needs_scores`` only
+        when the pool has one. So a controller moves its state when it finds one, and only then.
         """
         return oldest_first(
             pool,

@@ -52,7 +52,7 @@ from lagoon.trajectory import TrainingSample, TrajectoryGroup
 from workers.loops.admission import Admission
 from workers.loops.beside import Evaluations
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
-from workers.loops.pool import Pool
+from workers.loops.pool import Pool, Scores
 from workers.loops.proving import Predictor, Prover
 from workers.loops.state import LoopState
 from workers.reporting import (
@@ -191,16 +191,25 @@ class PolicyGradientLoop:
     async def _draw(self) -> list[TrajectoryGroup] | None:
         """The method's batch; None when the run should stop instead."""
         self.context.progress.activity = "starved"
+        if self.method.needs_scores:
+            await unless_stopped(self.context.stop, self.trainer.ready())
         while not self.context.stop.is_set():
+            self._changed.clear()
             dropped = self.ledger.num_dropped
-            groups = self.pool.draw(self.method, self.version)
+            groups = await self.pool.draw(self.method, self.version, self._score)
             if self.ledger.num_dropped > dropped:
                 self._changed.set()  # there is room for others
             if groups:
                 return groups
-            self._changed.clear()
             await self._changed.wait()
         return None
+
+    async def _score(self, groups: Sequence[TrajectoryGroup]) -> list[Scores]:
+        """What the trainer's present policy makes of the tokens of groups."""
+        trajectories = [each for group in groups for each in group.trajectories]
+        samples = [TrainingSample(each, 0.0, 0.0) for each in trajectories]
+        found = iter(await self.trainer.logprobs(samples))
+        return [tuple(tuple(next(found)) for _ in group.trajectories) for group in groups]
 
     async def _welcome(self) -> None:
         """Consumes generators that have taken the place of others; produces trusted ones."""

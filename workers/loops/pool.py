@@ -11,13 +11,18 @@ Every move goes through the ledger, which refuses one that does not balance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.selection import PooledGroup
 from lagoon.trajectory import TrajectoryGroup
 from workers.loops.state import LoopState
+
+Scores = tuple[tuple[float, ...], ...]
+"""Log-probabilities of the own tokens of each of a group's trajectories."""
+Score = Callable[[Sequence[TrajectoryGroup]], Awaitable[list[Scores]]]
 
 
 class Pool:
@@ -56,12 +61,21 @@ class Pool:
         """A prompt that is being generated gives nothing to train on."""
         self.ledger = self.ledger.drop(reason, generating=1)
 
-    def draw(self, method: PolicyGradient, version: int) -> list[TrajectoryGroup]:
+    async def draw(
+        self, method: PolicyGradient, version: int, score: Score
+    ) -> list[TrajectoryGroup]:
         """What the method trains on at ``version``; empty when there is no batch yet.
 
-        What it gives up leaves the pool, whether there is a batch or not.
+        What it gives up leaves the pool, whether there is a batch or not. ``score`` is asked for
+        methods that need it; groups that are finished meanwhile are for the next selection.
         """
-        found = method.select(tuple(self.ready), version, self.memory)
+        seen = list(self.ready)
+        if method.needs_scores:
+            if len(seen) < method.prompts_per_step:
+                return []
+            scores = await score([pooled.group for pooled in seen])
+            seen = [replace(one, scores=each) for one, each in zip(seen, scores, strict=True)]
+        found = method.select(seen, version, self.memory)
         for reason in found.dropped.values():
             self.ledger = self.ledger.drop(reason, ready=1)
         self.ledger = self.ledger.reserve(len(found.drawn))

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,8 @@ from lagoon import metrics as m
 from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged, Event, HistogramLogged, StepLogged
 from lagoon.ledger import Ledger
+from lagoon.methods.async_grpo import AsyncGRPO
+from lagoon.selection import PooledGroup, Selection
 from lagoon.trajectory import TrajectoryGroup
 from tests.builders import grpo_config, trajectory
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
@@ -415,3 +417,38 @@ async def test_a_run_goes_on_from_a_checkpoint_that_was_announced_after_its_eval
     assert len([batch for batch in again if batch]) == 2
     before = {position for batch in first.trainer.positions()[:4] for position in batch}
     assert not before & {position for batch in again for position in batch}
+
+
+class Drifting(AsyncGRPO):
+    """Drops what moved most, and counts its selections: the shape of a controller."""
+
+    @property
+    def needs_scores(self) -> bool:
+        return True
+
+    def select(
+        self, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]
+    ) -> Selection:
+        assert len(pool) >= self.prompts_per_step
+        for pooled in pool:
+            assert pooled.scores is not None
+            lengths = [each.num_actions for each in pooled.group.trajectories]
+            assert [len(scores) for scores in pooled.scores] == lengths
+        count = memory.get("selections", 0.0) + 1
+        extra = range(self.prompts_per_step, len(pool))
+        return Selection((0, 1), dict.fromkeys(extra, "drifted"), {"selections": count})
+
+
+async def test_a_selection_may_need_the_trainers_view_of_the_pool_and_remembers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AsyncGRPO, "needs_scores", Drifting.needs_scores)
+    monkeypatch.setattr(AsyncGRPO, "select", Drifting.select)
+    config = overlapping(UNFILTERED)
+    run = await ran(config, tmp_path / "a", Chance(7))
+    prompts_are_somewhere(run, read_state(tmp_path / "a" / "final"))
+    assert run.loop.ledger.dropped["drifted"] > 0
+    begins = restored(config, Candidates((tmp_path / "a" / "step-000004",)))
+    assert begins.state.memory == {"selections": 4.0}
+    second = await ran(config, tmp_path / "b", Chance(8), begins=begins)
+    assert second.loop.pool.memory == {"selections": 6.0}
