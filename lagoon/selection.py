@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from lagoon.trajectory import TrajectoryGroup
+
+if TYPE_CHECKING:
+    from lagoon.events import Point
 
 STALE = "stale"
 """Reason of a group with a token that lags more than the method's hard bound allows."""
@@ -59,6 +63,8 @@ class Selection:
     """The reason for each group that is given up, by its place in the pool."""
     memory: Mapping[str, float] = field(default_factory=dict)
     """What the method wants to be told at the next selection: the state of a controller."""
+    points: tuple[Point, ...] = ()
+    """What is to be reported of it, with the step that the batch makes."""
 
 
 def oldest_first(

@@ -68,6 +68,11 @@ class PolicyGradient(Method):
         return None
 
     @property
+    def pool_target(self) -> int:
+        """Groups that the method aims to hold ready when a batch is drawn."""
+        return self.prompts_per_step
+
+    @property
     def weight_update_modes(self) -> tuple[WeightUpdateMode, ...]:
         """What the run may choose for episodes in flight, the method's own choice first.
 

@@ -231,7 +231,7 @@ class PolicyGradientLoop:
         self._is_stepping = True
         sums = await self.trainer.step(samples, learning_rate)
         trained_at = context.stopwatch()
-        occupancy = ledger_points(self.ledger, self.method.prompts_per_step)
+        occupancy = [*ledger_points(self.ledger, self.method.pool_target), *self.pool.points]
         self.pool.train()
         self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_samples += len(trajectories)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
+from lagoon.events import Point
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.selection import PooledGroup
@@ -34,6 +35,8 @@ class Pool:
         """Finished groups that wait for an update, in the order in which they were finished."""
         self.drawn: list[TrajectoryGroup] = []
         """The groups of the update that is being made."""
+        self.points: tuple[Point, ...] = ()
+        """What the method reports of how the batch was drawn."""
         self.memory: Mapping[str, float] = begins.memory
         """What the method's last selection left for the next."""
 
@@ -82,7 +85,7 @@ class Pool:
         self.drawn = [self.ready[at].group for at in found.drawn]
         left = set(found.drawn) | set(found.dropped)
         self.ready = [pooled for at, pooled in enumerate(self.ready) if at not in left]
-        self.memory = found.memory
+        self.memory, self.points = found.memory, found.points
         return self.drawn
 
     def train(self) -> None:
