@@ -13,7 +13,7 @@ from lagoon.checkpoints import UPDATES, DamagedCheckpoint, read_manifest
 from lagoon.events import CheckpointLogged
 from lagoon.ledger import Ledger
 from tests.builders import es_config, grpo_config
-from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
+from tests.workers.fakes import FakeGenerator, FakeTrainer, at_once, loop_context
 from workers.checkpoints import FINAL
 from workers.generators import RunFailed
 from workers.loops.evolution import EvolutionLoop
@@ -98,8 +98,9 @@ class Generator(FakeGenerator):
     [(bound, seed) for bound in (0, 2) for seed in range(15)] + [(None, seed) for seed in range(6)],
 )
 async def test_after_any_kills_every_prompt_is_trained_exactly_once(
-    tmp_path: Path, seed: int, max_staleness: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, max_staleness: int | None
 ) -> None:
+    monkeypatch.setattr("workers.checkpoints.asyncio.to_thread", at_once)
     order = random.Random(seed)
     config = grpo_config(
         method=SMALL | {"name": "async_grpo", "max_staleness": max_staleness},
