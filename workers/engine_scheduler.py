@@ -59,12 +59,14 @@ class LogprobScheduler(Scheduler):  # type: ignore[misc]  # vLLM is untyped here
     def finish_requests(
         self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus
     ) -> list[Any]:
-        """Put aside what requests that are cut have; one that nobody goes on with stays there."""
+        """Put aside what requests have that are cut; forget those that were given up."""
         aborted: list[Any] = super().finish_requests(request_ids, finished_status)
         for request in aborted:
-            # vLLM's own id is the client's with something random behind it.
-            name = request.request_id.rpartition("-")[0] or request.request_id
-            self._cut[name] = self._logprobs.pop(request.request_id, [])
+            had = self._logprobs.pop(request.request_id, [])
+            if request_ids is None:  # all of them: that is a pause, after which they go on
+                # vLLM's own id is the client's with something random behind it.
+                name = request.request_id.rpartition("-")[0] or request.request_id
+                self._cut[name] = had
         return aborted
 
     def _keep(self, output: Any, logprob: float) -> None:
