@@ -147,7 +147,7 @@ def test_an_environment_that_raises_in_mid_run_is_named_with_its_traceback(
     assert platform.run(run_id)["first_heldout_success"] is not None
 
 
-def test_a_run_whose_generator_is_killed_goes_on_where_it_was_and_stopped_means_gone(
+def test_a_run_whose_processes_are_killed_goes_on_where_it_was_and_stopped_means_gone(
     platform: Platform, policy_folder: Path
 ) -> None:
     config = small_grpo(
@@ -155,20 +155,26 @@ def test_a_run_whose_generator_is_killed_goes_on_where_it_was_and_stopped_means_
         budget={"max_steps": 1000, "max_restarts": 1},
         checkpoint={"every_steps": 1},
     )
-    run_id = platform.create(config, "a generator dies")
+    run_id = platform.create(config, "processes die")
     assert wait_until(lambda: (platform.run(run_id)["step"] or 0) >= 2, 120)
     working = platform.processes_of_run(run_id)
     # The engine's process carries its run's mark, too, as does the server it was forked from.
     servers = [title for title in working.values() if "multiprocessing.forkserver" in title]
     assert len(servers) == 2, working
-    [generator] = [pid for pid, title in working.items() if "GeneratorActor" in title]
-    os.kill(generator, signal.SIGKILL)
+    killed = actor(platform, run_id, "GeneratorActor")
+    os.kill(killed, signal.SIGKILL)
+    assert wait_until(lambda: actor(platform, run_id, "GeneratorActor") not in (0, killed), 60)
+    wanted = platform.run(run_id)["step"] + 3
+    assert wait_until(lambda: platform.run(run_id)["step"] >= wanted, 120)
+    assert len(platform.run(run_id)["attempts"]) == 1
+
+    os.kill(actor(platform, run_id, "TrainerActor"), signal.SIGKILL)
     assert wait_until(lambda: len(platform.run(run_id)["attempts"]) == 2, 60)
     assert wait_until(lambda: not platform.processes_of_run(run_id, attempt=1), 30)
     assert "Traceback (most recent call last)" in platform.log(run_id)
     assert wait_until(lambda: platform.run(run_id)["attempts"][1]["resumed_step"] is not None, 120)
     first, second = platform.run(run_id)["attempts"]
-    assert first["reason"].startswith("Generator 0 failed: its process was killed")
+    assert first["reason"].startswith("The trainer failed: its process was killed")
     assert second["resumed_step"] >= 2
     wanted = second["resumed_step"] + 3
     assert wait_until(lambda: platform.run(run_id)["step"] >= wanted, 120)
@@ -186,6 +192,12 @@ def test_a_run_whose_generator_is_killed_goes_on_where_it_was_and_stopped_means_
     assert in_order == sorted(in_order)
     assert run["checkpoints"][-1]["is_final"]
     every_step_is_there_once(platform, run)
+
+
+def actor(platform: Platform, run_id: str, name: str) -> int:
+    """The process of the run's actor of that name; 0 while there is none."""
+    found = [pid for pid, title in platform.processes_of_run(run_id).items() if name in title]
+    return found[0] if found else 0
 
 
 def every_step_is_there_once(platform: Platform, run: dict[str, Any]) -> None:
