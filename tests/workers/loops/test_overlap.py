@@ -1,5 +1,6 @@
 """What goes on beside training: evaluation, deaths, selections, stops and new attempts."""
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -195,3 +196,24 @@ async def test_a_selection_may_need_the_trainers_view_of_the_pool_and_remembers(
     assert begins.state.memory == {"selections": 4.0}
     second = await ran(config, tmp_path / "b", Chance(8), begins=begins)
     assert second.loop.pool.memory == {"selections": 6.0}
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_stop_is_heard_while_the_only_generator_is_being_replaced(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = Chance(seed, death=0.03)
+
+    async def replacement(generator: int) -> StreamingGenerator:
+        context.stop.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    context, _ = loop_context(
+        overlapping(UNFILTERED, steps=500),
+        [StreamingGenerator(chance)],
+        tmp_path,
+        replacement=replacement,
+    )
+    async with asyncio.timeout(30):
+        assert await PolicyGradientLoop(context, StreamingTrainer(chance)).run() == "stopped"
