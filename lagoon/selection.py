@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STALE = "stale"
 """Reason of a group with a token that lags more than the method's hard bound allows."""
 
-NON_FINITE_REWARD = "non_finite_reward"
+REWARD_NOT_FINITE = "reward_not_finite"
 """Reason of a prompt without enough trajectories whose reward is a number."""
 
 

@@ -137,7 +137,7 @@ async def test_a_reward_that_is_no_number_drops_its_trajectory(tmp_path: Path) -
     assert all(math.isfinite(each.reward) for each in trained)
     assert sum(each.trajectory_id.startswith("train/0/") for each in trained) == 2
     assert not any(each.trajectory_id.startswith("train/1/") for each in trained)
-    assert loop.ledger.dropped == {"non_finite_reward": 1}
+    assert loop.ledger.dropped == {"reward_not_finite": 1}
     assert len(trained) == NUM_STEPS * 2 * 3 - 1
 
 
