@@ -1,7 +1,8 @@
 """The ledger of prompts: each one issued is trained, dropped for a reason, or still somewhere.
 
 ``issued = trained + dropped + generating + ready + reserved`` holds after every move; a move that
-would break it is refused. Evaluation is outside the ledger.
+would break it is refused. Evaluation is outside the ledger. Tokens have the same one: there, what
+was issued is what was sampled (``lagoon/books.py``).
 """
 
 from dataclasses import dataclass, field, replace
@@ -49,12 +50,17 @@ class Ledger:
         """Reserved groups were trained on."""
         return self._checked(reserved=self.reserved - count, trained=self.trained + count)
 
-    def drop(self, reason: str, *, generating: int = 0, ready: int = 0) -> "Ledger":
-        """Prompts were given up, with the reason."""
+    def drop(
+        self, reason: str, *, generating: int = 0, ready: int = 0, reserved: int = 0
+    ) -> "Ledger":
+        """Prompts were given up where they were, with the reason."""
         dropped = dict(self.dropped)
-        dropped[reason] = dropped.get(reason, 0) + generating + ready
+        dropped[reason] = dropped.get(reason, 0) + generating + ready + reserved
         return self._checked(
-            generating=self.generating - generating, ready=self.ready - ready, dropped=dropped
+            generating=self.generating - generating,
+            ready=self.ready - ready,
+            reserved=self.reserved - reserved,
+            dropped=dropped,
         )
 
     def _checked(self, **changes: object) -> "Ledger":

@@ -28,6 +28,32 @@ class TokenBatch:
     advantages: Tensor
     weights: Tensor
     reference_logprobs: Tensor | None = None
+    proximal_logprobs: Tensor | None = None
+    """Log-probabilities under the proximal policy of corrections that have one."""
+    trajectories: Tensor | None = None
+    """Which trajectory of the micro-batch each token is of, counted from 0; for corrections that
+    judge whole trajectories. Any number where ``weights`` is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportanceWeights:
+    """What multiplies ``A grad log pi`` of each token, [B, T], without a gradient of its own."""
+
+    values: Tensor
+    below: Tensor
+    """True where the ratio was cut because it was too low."""
+    above: Tensor
+    """True where the ratio was cut because it was too high."""
+
+    @property
+    def is_cut(self) -> Tensor:
+        """True where the weight is not the importance ratio itself."""
+        return self.below | self.above
+
+    @property
+    def is_masked(self) -> Tensor:
+        """True where the cut left nothing: the token is trained on with weight 0."""
+        return self.is_cut & (self.values == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +62,8 @@ class Loss:
 
     value: Tensor
     metrics: dict[Metric, tuple[float, float]]
+    importance: ImportanceWeights | None = None
+    """What a correction made of each token; None without one (``lagoon/corrections.py``)."""
 
 
 def token_weights(

@@ -117,17 +117,70 @@ BACKPRESSURE_SECONDS = Metric(
     "Wall-clock in which generators had places free and the staleness bound let nothing start.",
 )
 
+REJECTION_RATE = Metric(
+    "pool/rejection_rate",
+    "share",
+    "Share of the ready groups to be rejected; label kind: raw, smoothed.",
+)
+REJECTED = Metric("pool/rejected", "prompts", "Groups rejected in the step; label: reason.")
+EFFECTIVE_STALENESS = Metric(
+    "pool/effective_staleness",
+    "policy versions",
+    "Mean score that ready groups are ranked by; label fate: kept, rejected.",
+)
+POOL_RESPONSE_TOKENS = Metric(
+    "pool/response_tokens",
+    "tokens",
+    "Mean sampled tokens per trajectory of the pool; label fate: kept, rejected.",
+)
+POOL_SUCCESS = Metric(
+    "pool/success", "share", "Successful trajectories of the pool; label fate: kept, rejected."
+)
+STALENESS_IF_KEPT = Metric(
+    "pool/staleness_if_kept",
+    "policy versions",
+    "Mean token staleness that the batch would have had, had nothing been rejected.",
+)
+DELAY_IF_KEPT = Metric(
+    "pool/delay_if_kept",
+    "steps",
+    "Steps by which the groups behind the rejected ones would have waited longer.",
+)
+
 LEDGER_ISSUED = Metric("ledger/issued", "prompts", "Prompts issued so far.")
 LEDGER_TRAINED = Metric("ledger/trained", "prompts", "Prompts trained on so far.")
 LEDGER_DROPPED = Metric("ledger/dropped", "prompts", "Prompts dropped so far; label: reason.")
+
+LEDGER_TOKENS = Metric(
+    "ledger/tokens",
+    "tokens",
+    "Sampled tokens by where they are; label place: issued (all of them), trained, generating, "
+    "ready, reserved.",
+)
+LEDGER_TOKENS_DROPPED = Metric(
+    "ledger/tokens_dropped", "tokens", "Sampled tokens dropped so far; label: reason."
+)
+LEDGER_DROPPED_TRAJECTORIES = Metric(
+    "ledger/dropped_trajectories",
+    "trajectories",
+    "Trajectories dropped so far; labels: reason, outcome.",
+)
+LEDGER_LENGTH_BIAS = Metric(
+    "ledger/length_bias",
+    "share",
+    "Mean length of what was trained on over that of all that was trained on or dropped, less 1.",
+)
 
 LOSS = Metric("trainer/loss", "loss", "The method's loss over the batch.")
 GRAD_NORM = Metric("trainer/grad_norm", "norm", "Gradient norm before clipping.")
 LEARNING_RATE = Metric("trainer/learning_rate", "1/step", "Learning rate of this step.")
 ENTROPY = Metric("trainer/entropy", "nats", "Mean negative log-probability of the trained tokens.")
 CLIPPED = Metric(
-    "trainer/clipped_ratio", "share", "Trained tokens whose importance ratio was clipped."
+    "trainer/clipped_ratio",
+    "share",
+    "Trained tokens whose importance ratio was cut, those that a correction masked included.",
 )
+MASKED = Metric("trainer/masked_ratio", "share", "Trained tokens that a correction gave weight 0.")
 MISMATCH = Metric(
     "mismatch/logprob_abs",
     "nats",
@@ -135,6 +188,40 @@ MISMATCH = Metric(
 )
 KL_BEHAVIOR = Metric(
     "mismatch/kl", "nats", "Estimate r - log r - 1 of the divergence from the behavior policy."
+)
+DRIFT_TOKENS = Metric(
+    "drift/tokens",
+    "tokens",
+    "Trained tokens by what set the policies apart; label cause: mismatch (the engine's numbers, "
+    "at the trained version), lag (older weights), unknown (version or log-probability missing).",
+)
+DRIFT_LOGPROB_ABS = Metric(
+    "drift/logprob_abs",
+    "nats",
+    "Mean absolute difference of trainer and generator log-probabilities; label: cause.",
+)
+DRIFT_KL = Metric(
+    "drift/kl",
+    "nats",
+    "Estimate r - log r - 1 of the divergence from the behavior policy; label: cause.",
+)
+DRIFT_RATIO = Metric(
+    "drift/ratio", "ratio", "Quantiles of the importance ratio; labels: cause, quantile."
+)
+DRIFT_EFFECTIVE_SAMPLES = Metric(
+    "drift/effective_samples",
+    "share",
+    "Effective sample size under the importance ratios, of all tokens; label: cause.",
+)
+DRIFT_CLIPPED = Metric(
+    "drift/clipped_ratio",
+    "share",
+    "Trained tokens whose ratio was cut, masked ones included; labels: cause, side.",
+)
+DRIFT_MASKED = Metric(
+    "drift/masked_ratio",
+    "share",
+    "Trained tokens that a correction gave weight 0; labels: cause, side.",
 )
 KL_REFERENCE = Metric(
     "trainer/kl_reference", "nats", "Estimate of the divergence from the initial policy."

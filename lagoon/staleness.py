@@ -9,12 +9,13 @@ at c, trained on at v::
 
 Histograms hold exact integer counts: one per trained token, one per trajectory for ``worst`` and
 ``span``. A span of 1 is a trajectory that no publish fell into.
-Tokens whose version is unknown are counted as missing, never as zero.
+Tokens whose version is unknown are counted as missing, never as zero. Tokens that a mask gave
+weight 0 count as trained, and once more under ``masked``.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from lagoon.trajectory import Trajectory
 
@@ -30,6 +31,8 @@ class StalenessAccount:
     span: dict[int, int]
     missing_tokens: int
     """Trained tokens without a known version."""
+    masked: dict[int, int] = field(default_factory=dict)
+    """The part of ``total`` that a mask gave weight 0."""
 
     @property
     def num_tokens(self) -> int:
@@ -51,37 +54,72 @@ def mean(histogram: dict[int, int]) -> float:
     return sum(value * times for value, times in histogram.items()) / count
 
 
-def staleness_account(trajectories: Iterable[Trajectory], trained_version: int) -> StalenessAccount:
-    """Account for ``trajectories`` trained on at ``trained_version``."""
+def staleness_account(
+    trajectories: Sequence[Trajectory],
+    trained_version: int,
+    masked: Sequence[Sequence[bool]] | None = None,
+) -> StalenessAccount:
+    """Account for ``trajectories`` trained on at ``trained_version``.
+
+    ``masked`` says of each trajectory's sampled tokens whether a mask gave them weight 0; None when
+    there is no mask, and an empty entry when there was none for that trajectory.
+    """
     generation: Counter[int] = Counter()
     waiting: Counter[int] = Counter()
     total: Counter[int] = Counter()
     worst: Counter[int] = Counter()
     span: Counter[int] = Counter()
+    without_weight: Counter[int] = Counter()
     missing = 0
-    for trajectory in trajectories:
-        sampled = [
-            version
-            for version, is_action in zip(trajectory.versions, trajectory.action_mask, strict=True)
-            if is_action
-        ]
+    for trajectory, is_masked in zip(trajectories, masked or _unmasked(trajectories), strict=True):
+        sampled = _sampled_versions(trajectory)
         known = [version for version in sampled if version is not None]
         missing += len(sampled) - len(known)
         completed = trajectory.completed_version
         for version in known:
             generation[completed - version] += 1
             total[trained_version - version] += 1
+        if is_masked:
+            without_weight += _ages(sampled, is_masked, trained_version)
         if known:
             waiting[trained_version - completed] += len(known)
             worst[trained_version - min(known)] += 1
             span[len(set(known))] += 1
     return StalenessAccount(
-        dict(sorted(generation.items())),
-        dict(sorted(waiting.items())),
-        dict(sorted(total.items())),
-        dict(sorted(worst.items())),
-        dict(sorted(span.items())),
-        missing,
+        generation=_in_order(generation),
+        waiting=_in_order(waiting),
+        total=_in_order(total),
+        worst=_in_order(worst),
+        span=_in_order(span),
+        missing_tokens=missing,
+        masked=_in_order(without_weight),
+    )
+
+
+def _in_order(counts: Counter[int]) -> dict[int, int]:
+    return dict(sorted(counts.items()))
+
+
+def _unmasked(trajectories: Sequence[Trajectory]) -> list[tuple[bool, ...]]:
+    return [()] * len(trajectories)
+
+
+def _sampled_versions(trajectory: Trajectory) -> list[int | None]:
+    return [
+        version
+        for version, is_action in zip(trajectory.versions, trajectory.action_mask, strict=True)
+        if is_action
+    ]
+
+
+def _ages(
+    versions: Sequence[int | None], chosen: Sequence[bool], trained_version: int
+) -> Counter[int]:
+    """The ages of the ``chosen`` tokens whose version is known."""
+    return Counter(
+        trained_version - version
+        for version, is_chosen in zip(versions, chosen, strict=True)
+        if is_chosen and version is not None
     )
 
 

@@ -53,6 +53,21 @@ def test_advantages_agree_with_areal_for_both_deviations(case: dict) -> None:
     assert ours == pytest.approx(case["expected"]["advantages"], rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.parametrize("case", cases("grpo_advantages_verl"))
+def test_advantages_agree_with_verl_whatever_the_order_of_the_groups(case: dict) -> None:
+    inputs, expected = case["inputs"], case["expected"]["advantages"]
+    for name in set(inputs["group"]):
+        rows = [row for row, group in enumerate(inputs["group"]) if group == name]
+        ours = group_standardized(
+            [inputs["rewards"][row] for row in rows],
+            deviation="sample" if inputs["normalise_by_std"] else "none",
+            epsilon=inputs["eps"],
+        )
+        for row, value in zip(rows, ours, strict=True):
+            masked = [value * is_action for is_action in inputs["mask"][row]]
+            assert masked == pytest.approx(expected[row], rel=1e-9, abs=1e-9)
+
+
 @given(REWARDS)
 def test_advantages_of_a_group_sum_to_zero(rewards: list[float]) -> None:
     assert math.fsum(group_standardized(rewards)) == pytest.approx(0.0, abs=1e-6)

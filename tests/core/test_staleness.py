@@ -1,8 +1,11 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lagoon.screening import why_dropped
 from lagoon.staleness import admissible, mean, staleness_account
 from tests.builders import trajectory
+from tests.core.golden import cases
 
 SPANS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1, max_size=4)
 
@@ -67,6 +70,18 @@ def test_missing_versions_are_counted_as_missing_never_as_zero() -> None:
     assert account.coverage == 0.5
 
 
+def test_tokens_that_a_mask_gave_no_weight_count_as_trained_and_once_more_by_themselves() -> None:
+    trajectories = [
+        trajectory(versions=[3, None, 4, 4], mask=[1, 1, 0, 1], completed=5),
+        trajectory(versions=[5, 5], completed=5),
+    ]
+    account = staleness_account(trajectories, 6, [[True, True, False], []])
+    assert account.total == {1: 2, 2: 1, 3: 1}
+    assert account.masked == {3: 1}
+    assert account.missing_tokens == 1
+    assert staleness_account(trajectories, 6).masked == {}
+
+
 @given(st.integers(0, 4), st.integers(1, 5), st.lists(st.booleans(), max_size=200))
 def test_no_group_is_trained_on_past_the_bound_and_the_loop_progresses(
     bound: int, batch: int, moves: list[bool]
@@ -88,3 +103,52 @@ def test_no_group_is_trained_on_past_the_bound_and_the_loop_progresses(
 def test_a_bound_of_zero_never_starts_a_batch_before_the_update_before_it() -> None:
     assert admissible(0, 4, max_staleness=0, batch_size=4) == 0
     assert admissible(1, 4, max_staleness=0, batch_size=4) == 4
+
+
+# -- vectors of other implementations -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", cases("staleness_areal"))
+def test_admission_agrees_with_areal_at_every_event(case: dict) -> None:
+    """The peer's capacity is also bounded by concurrency, and may be negative."""
+    inputs = case["inputs"]
+    for state in case["expected"]["after_each_event"]:
+        started = state["accepted"] + state["running"]
+        room = admissible(
+            state["version"],
+            started,
+            max_staleness=inputs["max_staleness"],
+            batch_size=max(1, inputs["batch_size"]),
+        )
+        free = max(1, inputs["max_concurrent"]) - state["running"]
+        assert min(room, max(0, free)) == max(0, state["capacity"])
+
+
+@pytest.mark.parametrize("case", cases("staleness_skyrl"))
+def test_admission_agrees_with_skyrl_at_every_event(case: dict) -> None:
+    """The peer counts the step in progress from 1, so that step - 1 updates are done."""
+    inputs = case["inputs"]
+    for state in case["expected"]["after_each_event"]:
+        room = admissible(
+            state["step"] - 1,
+            state["accepted"] + state["running"],
+            max_staleness=inputs["max_staleness"],
+            batch_size=inputs["batch_size"],
+        )
+        free = inputs["max_concurrent"] - state["running"]
+        assert min(room, max(0, free)) == max(0, state["capacity"])
+
+
+@pytest.mark.parametrize("case", cases("staleness_prime_rl"))
+def test_the_account_and_the_hard_bound_agree_with_prime_rl(case: dict) -> None:
+    inputs, expected = case["inputs"], case["expected"]
+    version = inputs["training_step"] - 1
+    made = trajectory(versions=[inputs["start_version"]], completed=inputs["end_version"])
+    account = staleness_account([made], version)
+    assert account.total == {expected["total"]: 1}
+    assert account.generation == {expected["in_flight"]: 1}
+    assert account.waiting == {expected["in_queue"]: 1}
+    reason = why_dropped(
+        made, trained_version=version, max_staleness=inputs["max_off_policy_steps"]
+    )
+    assert (reason is None) == expected["kept"]
