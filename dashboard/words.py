@@ -4,7 +4,7 @@ import math
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from lagoon.events import NON_FINITE
+from lagoon.points import NON_FINITE
 
 
 def parse_time(value: str | float | None) -> datetime | None:

@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from lagoon.events import Point
 from lagoon.ledger import Ledger
 from lagoon.metrics import (
     LEDGER_DROPPED_TRAJECTORIES,
@@ -27,6 +26,7 @@ from lagoon.metrics import (
     LEDGER_TOKENS_DROPPED,
     Metric,
 )
+from lagoon.points import Point
 from lagoon.trajectory import Trajectory, TrajectoryGroup
 
 

@@ -24,7 +24,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lagoon.events import Point
 from lagoon.metrics import (
     DRIFT_CLIPPED,
     DRIFT_EFFECTIVE_SAMPLES,
@@ -35,6 +34,7 @@ from lagoon.metrics import (
     DRIFT_TOKENS,
     Metric,
 )
+from lagoon.points import Point
 from lagoon.trajectory import Trajectory
 
 Cause = Literal["mismatch", "lag"]

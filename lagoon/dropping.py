@@ -23,11 +23,11 @@ from lagoon.events import (
     HeartbeatLogged,
     HistogramLogged,
     LogLogged,
-    Point,
     StepLogged,
     TrajectoryLogged,
 )
 from lagoon.metrics import CATALOGUE
+from lagoon.points import Point
 
 NUM_HALVINGS = 8
 """Stages that halve what is left of each series."""

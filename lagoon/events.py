@@ -6,14 +6,14 @@ infinities travel as strings, exactly.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 import lagoon.methods  # noqa: F401  a method's own metrics are declared in its file
 from lagoon.metrics import CATALOGUE
+from lagoon.points import ExactFloat, Point
 from lagoon.stalls import Activity
 from lagoon.status import EndMarker
 from lagoon.trajectory import Split
@@ -27,26 +27,6 @@ DroppedKind = Literal["trajectory_texts", "trajectories", "log_lines", "points",
 """What a driver drops, in this order, when its spool has no room (``lagoon/dropping.py``)."""
 DropCause = Literal["quota", "disk"]
 """Why there was no room: the spool is at its quota, or the disk takes nothing more."""
-NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-def encode_float(value: float) -> float | str:
-    """The value itself, or its name when it is NaN or infinite."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return value
-
-
-def _decode_float(value: Any) -> Any:
-    return NON_FINITE.get(value, value) if isinstance(value, str) else value
-
-
-ExactFloat = Annotated[
-    float, BeforeValidator(_decode_float), PlainSerializer(encode_float, when_used="json")
-]
-"""A float64 that survives JSON, NaN and infinities included."""
 
 
 class _Event(BaseModel):
@@ -59,23 +39,6 @@ class _Event(BaseModel):
     def num_parts(self) -> int:
         """Points, counts, turns or lines in the event."""
         return 0
-
-
-class Point(BaseModel):
-    """One metric's value. Its step is the event's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    value: ExactFloat
-    labels: dict[str, str] = Field(default_factory=dict)
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in CATALOGUE:
-            raise ValueError(f"no metric {name!r} in the catalogue")
-        return name
 
 
 class StepLogged(_Event):

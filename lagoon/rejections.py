@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lagoon.events import Point
 from lagoon.metrics import (
     DELAY_IF_KEPT,
     EFFECTIVE_STALENESS,
@@ -25,6 +24,7 @@ from lagoon.metrics import (
     Metric,
 )
 from lagoon.pace import Candidate, Choice
+from lagoon.points import Point
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lagoon.trajectory import TrajectoryGroup
 
 if TYPE_CHECKING:
-    from lagoon.events import Point
+    from lagoon.points import Point
 
 STALE = "stale"
 """Reason of a group with a token that lags more than the method's hard bound allows."""

@@ -13,7 +13,6 @@ from lagoon.events import (
     MAX_PARTS,
     HistogramLogged,
     LogLogged,
-    Point,
     StatusLogged,
     StepLogged,
     TrajectoryLogged,
@@ -21,6 +20,7 @@ from lagoon.events import (
 )
 from lagoon.ledger import Ledger
 from lagoon.metrics import CATALOGUE, Metric
+from lagoon.points import Point
 from lagoon.staleness import StalenessAccount, mean
 from lagoon.statistics import wilson_interval
 from lagoon.trajectory import Trajectory

@@ -10,13 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, Checkpoint, LogLine, Run, TrajectoryRecord
 from backend.text import without_nul
-from lagoon.events import (
-    CheckpointLogged,
-    LogLogged,
-    TrajectoryLogged,
-    TurnLogged,
-    encode_float,
-)
+from lagoon.events import CheckpointLogged, LogLogged, TrajectoryLogged, TurnLogged
+from lagoon.points import encode_float
 
 
 def store_trajectories(

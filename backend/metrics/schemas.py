@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from lagoon.events import ExactFloat
+from lagoon.points import ExactFloat
 from lagoon.trajectory import Split
 
 

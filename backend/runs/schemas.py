@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from backend.text import Name
-from lagoon.events import ExactFloat
+from lagoon.points import ExactFloat
 from lagoon.queueing import Priority
 from lagoon.stalls import Activity
 from lagoon.status import RunStatus

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from backend.metrics.lineage import FOREVER, Span, surviving
 from backend.models import MetricLatest
-from lagoon.events import NON_FINITE, encode_float
+from lagoon.points import NON_FINITE, encode_float
 from tests.backend.api import Api, ended, read_run, send, step
 
 NAME = "reward/mean"

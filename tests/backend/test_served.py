@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lagoon.events import LogLogged, Point, RunEnded, StatusLogged, StepLogged
+from lagoon.events import LogLogged, RunEnded, StatusLogged, StepLogged
 from lagoon.metrics import LOSS
+from lagoon.points import Point
 from tests.backend.api import Api, ended, make_run, read_run, send
 from workers.assignment import fetch_assignment, open_connection
 from workers.driver import run_attempt

@@ -18,7 +18,6 @@ from lagoon.events import (
     HeartbeatLogged,
     HistogramLogged,
     LogLogged,
-    Point,
     RunEnded,
     StatusLogged,
     StepLogged,
@@ -27,6 +26,7 @@ from lagoon.events import (
     TurnLogged,
 )
 from lagoon.metrics import LEDGER_DROPPED, LEDGER_ISSUED, LOSS, SIGMA, TOTAL_HISTOGRAM
+from lagoon.points import Point
 
 FIRST_THINNED, NO_POINTS = 3, NUM_STAGES - 1
 

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lagoon.events import EventBatch, HistogramLogged, Point, StepLogged
+from lagoon.events import EventBatch, HistogramLogged, StepLogged
 from lagoon.metrics import CATALOGUE, LOSS, Metric
+from lagoon.points import Point
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True))

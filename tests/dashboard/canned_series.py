@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import Iterable
 
-from lagoon.events import Event, StepLogged, encode_float
+from lagoon.events import Event, StepLogged
 from lagoon.metrics import (
     ALPHA,
     CATALOGUE,
@@ -48,6 +48,7 @@ from lagoon.metrics import (
     WORST_HISTOGRAM,
     Metric,
 )
+from lagoon.points import encode_float
 from lagoon.statistics import wilson_interval
 from tests.dashboard.canned import Json, iso
 

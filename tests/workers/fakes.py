@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from lagoon.config import RunConfig
-from lagoon.events import Event, HistogramLogged, Point, StepLogged
+from lagoon.events import Event, HistogramLogged, StepLogged
 from lagoon.metrics import LEARNING_RATE, LOSS, Metric
+from lagoon.points import Point
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.checkpoints import Checkpoints
 from workers.generators import Generators, Replacement, UpdateReport

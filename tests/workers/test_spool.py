@@ -8,16 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lagoon.events import (
-    Event,
-    EventBatch,
-    LogLogged,
-    Point,
-    StatusLogged,
-    StepLogged,
-    TelemetryDropped,
-)
+from lagoon.events import Event, EventBatch, LogLogged, StatusLogged, StepLogged, TelemetryDropped
 from lagoon.metrics import LEDGER_ISSUED, LOSS
+from lagoon.points import Point
 from workers.spool import NOTICE_SECONDS, Spool
 
 QUOTA = 20_000

@@ -35,10 +35,10 @@ import numpy as np
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
 from lagoon.checkpoints import UPDATES
-from lagoon.events import Point
 from lagoon.evolution import member_seeds, non_finite, update_norm_law
 from lagoon.ledger import Ledger
 from lagoon.methods import Evolution
+from lagoon.points import Point
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import Trajectory
 from workers.generators import GeneratorHandle, RunFailed, UpdateReport

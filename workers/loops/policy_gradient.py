@@ -42,10 +42,10 @@ import numpy as np
 
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
-from lagoon.events import Point
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import CATALOGUE
+from lagoon.points import Point
 from lagoon.schedules import learning_rate_at
 from lagoon.staleness import staleness_account
 from lagoon.trajectory import TrainingSample, TrajectoryGroup

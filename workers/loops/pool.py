@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from lagoon.events import Point
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
+from lagoon.points import Point
 from lagoon.selection import PooledGroup
 from lagoon.trajectory import TrajectoryGroup
 from workers.loops.state import LoopState

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from lagoon.events import Point
+from lagoon.points import Point
 from workers.generators import RunFailed, UpdateReport
 from workers.loops.state import LoopState
 

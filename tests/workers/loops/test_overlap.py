@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from lagoon import metrics as m
-from lagoon.events import CheckpointLogged, Point
+from lagoon.events import CheckpointLogged
 from lagoon.methods.async_grpo import AsyncGRPO
+from lagoon.points import Point
 from lagoon.selection import PooledGroup, Selection
 from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
 from tests.workers.loops.invariants import (
