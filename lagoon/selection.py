@@ -7,11 +7,11 @@ become too old goes on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lagoon.trajectory import TrajectoryGroup
+from lagoon.trajectory import Trajectory, TrajectoryGroup
 
 if TYPE_CHECKING:
     from lagoon.points import Point
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 STALE = "stale"
 """Reason of a group with a token that lags more than the method's hard bound allows."""
 
+VERSIONS_MISSING = "versions_missing"
+"""Reason of a group with a trajectory of which no token's version is known."""
 REWARD_NOT_FINITE = "reward_not_finite"
 """Reason of a prompt without enough trajectories whose reward is a number."""
 
@@ -40,10 +42,25 @@ class PooledGroup:
         known = [
             version
             for trajectory in group.trajectories
-            for version, sampled in zip(trajectory.versions, trajectory.action_mask, strict=True)
-            if sampled and version is not None
+            for version, _ in trajectory.sampled
+            if version is not None
         ]
         return cls(group, min(known, default=None))
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether it has tokens, and of each trajectory that has any some version is known."""
+        sampled = [each.sampled for each in self.group.trajectories if each.num_actions]
+        return bool(sampled) and all(
+            any(version is not None for version, _ in tokens) for tokens in sampled
+        )
+
+    @property
+    def scored(self) -> Iterator[tuple[Trajectory, tuple[float, ...]]]:
+        """Its trajectories with their scores. Raises ``ValueError`` when there are none."""
+        if self.scores is None:
+            raise ValueError("the group was not scored")
+        yield from zip(self.group.trajectories, self.scores, strict=True)
 
     def worst(self, version: int) -> int:
         """Staleness of its oldest token when it is trained on at ``version``.

@@ -40,6 +40,8 @@ class MicroBatch:
     """Each sampled token's weight in the loss; 0 elsewhere."""
     versions: Tensor
     """Policy version that sampled each token; -1 where unknown."""
+    trajectories: Tensor
+    """Which of the row's batch each token is of; 0 in padding and in a shared prompt."""
     layout: Layout | None
     """None when each row holds one trajectory, which sees all that stands before."""
     rows: tuple[Row, ...]
@@ -80,6 +82,7 @@ def _padded(
     mask = torch.zeros(shape, dtype=torch.bool)
     behavior, advantages, weights = (torch.zeros(shape) for _ in range(3))
     versions = torch.full(shape, -1, dtype=torch.long)
+    owners = torch.zeros(shape, dtype=torch.long)
     before = torch.arange(-1, shape[1] - 1).repeat(len(rows), 1)
     for place, row in enumerate(rows):
         for own in row.placed:
@@ -90,6 +93,7 @@ def _padded(
             behavior[here] = torch.tensor(trajectory.behavior_logprobs[kept])
             known = [-1 if version is None else version for version in trajectory.versions[kept]]
             versions[here] = torch.tensor(known)
+            owners[here] = own.index
             advantages[here] = sample.advantage
             weights[here] = sample.token_weight
             if own.skipped and own.length:
@@ -103,6 +107,7 @@ def _padded(
         advantages=(advantages * mask).to(device),
         weights=(weights * mask).to(device),
         versions=versions.to(device),
+        trajectories=owners.to(device),
         layout=layout,
         rows=tuple(rows),
     )

@@ -174,6 +174,9 @@ class Trainer:
                 advantages=batch.advantages,
                 weights=batch.weights,
                 reference_logprobs=reference,
+                # A batch is one step: the policy before the update is the present one.
+                proximal_logprobs=logprobs.detach(),
+                trajectories=batch.trajectories,
             )
         )
         loss.value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped

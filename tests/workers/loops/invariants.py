@@ -12,6 +12,7 @@ from workers.loops.state import LoopState
 
 NUM_STEPS = 6
 UNFILTERED: dict[str, Any] = {"name": "async_grpo"}
+PACED: dict[str, Any] = {"name": "pace", "target": 4}
 ONE_STEP_OFF: dict[str, Any] = {"name": "one_step_off"}
 
 

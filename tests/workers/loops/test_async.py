@@ -20,6 +20,7 @@ from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
 from tests.workers.loops.invariants import (
     NUM_STEPS,
     ONE_STEP_OFF,
+    PACED,
     UNFILTERED,
     bounds_hold,
     evaluations_are_of_their_versions,
@@ -35,12 +36,18 @@ from workers.loops.state import LoopState, read_state
 from workers.resuming import Restored
 from workers.rollout import EpisodeRequest
 
+METHODS_OF_POOLS: dict[str, dict[str, Any]] = {
+    "unfiltered": UNFILTERED,
+    "bounded": UNFILTERED | {"max_staleness": 2},
+    "paced": PACED | {"smoothing": 0.5},
+}
 METHODS = st.one_of(
     st.just(({"name": "grpo"}, None)),
     st.just((ONE_STEP_OFF, None)),
     st.tuples(
         st.one_of(
             st.just(UNFILTERED),
+            st.just(PACED),
             st.builds(
                 lambda bound, drops: UNFILTERED | {"max_staleness": bound, "drop_stale": drops},
                 st.integers(1, 3),
@@ -125,9 +132,7 @@ async def test_one_step_off_trains_on_the_policy_before_the_last_update(
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_without_a_bound_the_pool_grows_and_with_one_it_does_not(
-    tmp_path: Path, seed: int
-) -> None:
+async def test_without_a_bound_the_pool_grows_unless_it_is_paced(tmp_path: Path, seed: int) -> None:
     class Slow(StreamingTrainer):
         async def step(self, *arguments: Any) -> dict[str, tuple[float, float]]:
             for _ in range(200):
@@ -135,20 +140,21 @@ async def test_without_a_bound_the_pool_grows_and_with_one_it_does_not(
             return await super().step(*arguments)
 
     ready = {}
-    for bound in (None, 2):
-        config = overlapping(UNFILTERED | {"max_staleness": bound})
+    for name, method in METHODS_OF_POOLS.items():
+        config = overlapping(method)
         chance = Chance(seed)
         context, sink = loop_context(
-            config, [StreamingGenerator(chance) for _ in range(2)], tmp_path / str(bound)
+            config, [StreamingGenerator(chance) for _ in range(2)], tmp_path / name
         )
         await PolicyGradientLoop(context, Slow(chance)).run()
-        ready[bound] = sink.values(m.POOL_READY)
+        ready[name] = sink.values(m.POOL_READY)
         blocked = sink.values(m.BACKPRESSURE_SECONDS)
-        assert (max(blocked.values()) > 0) == (bound is not None)
-    grown = [ready[None][step] for step in range(1, NUM_STEPS + 1)]
+        assert (max(blocked.values()) > 0) == (name == "bounded")
+    grown = [ready["unfiltered"][step] for step in range(1, NUM_STEPS + 1)]
     assert grown == sorted(grown)
     assert grown[-1] > 3 * (2 + 1) * 2
-    assert max(ready[2].values()) <= (2 + 1) * 2
+    assert max(ready["bounded"].values()) <= (2 + 1) * 2
+    assert ready["paced"][NUM_STEPS] < grown[-1] / 2
 
 
 class OneSlow(StreamingGenerator):
