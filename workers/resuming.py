@@ -118,7 +118,9 @@ def _with_own_prompts(state: LoopState, config: RunConfig) -> LoopState:
     done = state.version * batch
     logger.info("The run differs from the checkpoint's: its prompts begin at number %d.", done)
     ledger = Ledger(issued=done, trained=done)
-    return replace(state, evaluated=-1, ledger=ledger, in_flight=(), pool=())
+    return replace(
+        state, evaluated=-1, ledger=ledger, tokens=None, in_flight=(), pool=(), memory={}
+    )
 
 
 def _opened(folder: Path, config: RunConfig) -> tuple[Manifest, LoopState]:

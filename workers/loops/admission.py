@@ -17,11 +17,10 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
-from math import inf, isfinite
+from math import inf
 from typing import cast
 
 from lagoon.methods import PolicyGradient
-from lagoon.selection import REWARD_NOT_FINITE
 from lagoon.staleness import admissible
 from lagoon.trajectory import TrajectoryGroup
 from workers.loops.context import LoopContext
@@ -159,7 +158,9 @@ class Admission:
         else:
             # All at once: a checkpoint has the prompt either in flight or in the pool.
             del self._rollouts[task]
-            self._keep(TrajectoryGroup(requests[0].prompt_id, tuple(played)))
+            group = TrajectoryGroup(requests[0].prompt_id, tuple(played))
+            # What is compared with others needs one other at least.
+            self._pool.complete(group, min(2, self._method.trajectories_per_prompt))
         self._changed.set()
 
     def _counting(self, rollout: Rollout) -> Callable[[], None]:
@@ -168,17 +169,3 @@ class Admission:
             self._changed.set()
 
         return one_came_back
-
-    def _keep(self, group: TrajectoryGroup) -> None:
-        """Put a group into the pool, without trajectories whose reward is no number.
-
-        What is left must still be a group, where the method compares trajectories.
-        """
-        whole = [each for each in group.trajectories if isfinite(each.reward)]
-        if len(whole) < len(group.trajectories):
-            lost = len(group.trajectories) - len(whole)
-            logger.warning("%s: %d rewards are not finite", group.trajectories[0].prompt_id, lost)
-        if len(whole) < min(2, self._method.trajectories_per_prompt):
-            self._pool.give_up(REWARD_NOT_FINITE)
-        else:
-            self._pool.complete(TrajectoryGroup(group.prompt_id, tuple(whole)))

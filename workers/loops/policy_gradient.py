@@ -42,6 +42,7 @@ import numpy as np
 
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
+from lagoon.books import token_points
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import CATALOGUE
@@ -137,14 +138,17 @@ class PolicyGradientLoop:
 
     def state(self) -> LoopState:
         """What is needed to go on from here. A batch drawn but not trained on goes back."""
-        context = self.context
+        context, books = self.context, self.pool.books_between_updates
         return LoopState(
             version=self.version,
             evaluated=context.progress.evaluated,
             seconds=context.trained_seconds(self._started, context.begins.seconds),
             num_tokens=self._num_tokens,
             num_samples=self._num_samples,
-            ledger=self.pool.ledger_between_updates,
+            ledger=books.prompts,
+            tokens=books.tokens,
+            trained=books.trained,
+            lost=books.dropped,
             in_flight=self.admission.in_flight,
             pool=self.pool.groups,
             memory=dict(self.pool.memory),
@@ -231,7 +235,11 @@ class PolicyGradientLoop:
         self._is_stepping = True
         sums = await self.trainer.step(samples, learning_rate)
         trained_at = context.stopwatch()
-        occupancy = [*ledger_points(self.ledger, self.method.pool_target), *self.pool.points]
+        occupancy = [
+            *ledger_points(self.ledger, self.method.pool_target),
+            *token_points(self.pool.books),
+            *self.pool.points,
+        ]
         self.pool.train()
         self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_samples += len(trajectories)

@@ -6,18 +6,21 @@
                  │                       └──────▶ dropped, with a reason
                  └────────────────────────────────▲
 
-Every move goes through the ledger, which refuses one that does not balance.
+Every move goes through the books, ledgers of prompts and of tokens that refuse one that does not
+balance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 
+from lagoon.books import Books
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.points import Point
-from lagoon.selection import PooledGroup
+from lagoon.selection import REWARD_NOT_FINITE, PooledGroup
 from lagoon.trajectory import TrajectoryGroup
 from workers.loops.state import LoopState
 
@@ -30,7 +33,9 @@ class Pool:
     """Prompts by where they are. It begins as a checkpoint has it."""
 
     def __init__(self, begins: LoopState) -> None:
-        self.ledger: Ledger = begins.ledger
+        waiting = sum(one.num_actions for group in begins.pool for one in group.trajectories)
+        tokens = begins.tokens or Ledger(issued=waiting, ready=waiting)
+        self.books = Books(begins.ledger, tokens, begins.trained, begins.lost)
         self.ready: list[PooledGroup] = [PooledGroup.of(group) for group in begins.pool]
         """Finished groups that wait for an update, in the order in which they were finished."""
         self.drawn: list[TrajectoryGroup] = []
@@ -46,23 +51,36 @@ class Pool:
         return (*self.drawn, *(pooled.group for pooled in self.ready))
 
     @property
-    def ledger_between_updates(self) -> Ledger:
-        """The ledger with the drawn batch put back."""
-        return self.ledger.put_back(len(self.drawn))
+    def ledger(self) -> Ledger:
+        """That of prompts."""
+        return self.books.prompts
+
+    @property
+    def books_between_updates(self) -> Books:
+        """The books with the drawn batch put back."""
+        return self.books.put_back(self.drawn)
 
     def issue(self) -> int:
         """The position, in the run's prompt order, of the next new prompt."""
-        self.ledger = self.ledger.issue()
+        self.books = self.books.issue()
         return self.ledger.issued - 1
 
-    def complete(self, group: TrajectoryGroup) -> None:
-        """A prompt's trajectories are all there."""
-        self.ledger = self.ledger.complete()
-        self.ready.append(PooledGroup.of(group))
+    def complete(self, group: TrajectoryGroup, at_least: int) -> None:
+        """A prompt's trajectories are all there; without those whose reward is no number.
 
-    def give_up(self, reason: str) -> None:
-        """A prompt that is being generated gives nothing to train on."""
-        self.ledger = self.ledger.drop(reason, generating=1)
+        What is left must be ``at_least`` so many, or the prompt gives nothing to train on.
+        """
+        whole = [each for each in group.trajectories if isfinite(each.reward)]
+        books = self.books.sample(sum(each.num_actions for each in group.trajectories))
+        for each in group.trajectories:
+            if not isfinite(each.reward):
+                books = books.drop_member(REWARD_NOT_FINITE, each)
+        if len(whole) < at_least:
+            self.books = books.give_up(REWARD_NOT_FINITE, whole)
+            return
+        kept = TrajectoryGroup(group.prompt_id, tuple(whole))
+        self.books = books.complete(kept)
+        self.ready.append(PooledGroup.of(kept))
 
     async def draw(
         self, method: PolicyGradient, version: int, score: Score
@@ -79,10 +97,10 @@ class Pool:
             scores = await score([pooled.group for pooled in seen])
             seen = [replace(one, scores=each) for one, each in zip(seen, scores, strict=True)]
         found = method.select(seen, version, self.memory)
-        for reason in found.dropped.values():
-            self.ledger = self.ledger.drop(reason, ready=1)
-        self.ledger = self.ledger.reserve(len(found.drawn))
+        for at, reason in found.dropped.items():
+            self.books = self.books.drop_ready(reason, [self.ready[at].group])
         self.drawn = [self.ready[at].group for at in found.drawn]
+        self.books = self.books.reserve(self.drawn)
         left = set(found.drawn) | set(found.dropped)
         self.ready = [pooled for at, pooled in enumerate(self.ready) if at not in left]
         self.memory, self.points = found.memory, found.points
@@ -90,5 +108,5 @@ class Pool:
 
     def train(self) -> None:
         """The drawn batch was trained on."""
-        self.ledger = self.ledger.train(len(self.drawn))
+        self.books = self.books.train(self.drawn)
         self.drawn = []

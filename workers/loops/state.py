@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from lagoon.books import Tally
 from lagoon.checkpoints import LOOP, DamagedCheckpoint
 from lagoon.ledger import Ledger
 from lagoon.trajectory import TrajectoryGroup
@@ -31,6 +32,12 @@ class LoopState:
     """Positions, in the run's prompt order, that were being generated: they are issued again."""
     pool: tuple[TrajectoryGroup, ...] = ()
     """Finished groups that wait for their update, oldest first."""
+    tokens: Ledger | None = None
+    """Sampled tokens by where they are; None: those of the pool are all that is known."""
+    trained: Tally = field(default_factory=Tally)
+    """Trajectories that were trained on."""
+    lost: dict[str, Tally] = field(default_factory=dict)
+    """Trajectories that were dropped, by reason."""
     memory: dict[str, float] = field(default_factory=dict)
     """What the method's last selection from the pool left for the next."""
 

@@ -36,6 +36,13 @@ def prompts_are_somewhere(run: Ran, state: LoopState) -> None:
     assert set(seen) <= set(range(state.ledger.issued))
     assert state.ledger.trained == len(trained) == 2 * NUM_STEPS
     assert state.ledger.is_balanced
+    assert state.tokens is not None
+    assert state.tokens.is_balanced
+    in_pool = [each for group in state.pool for each in group.trajectories]
+    assert state.tokens.ready == sum(each.num_actions for each in in_pool)
+    batches = [sample.trajectory for batch in run.trainer.batches for sample in batch]
+    assert state.tokens.trained == sum(each.num_actions for each in batches)
+    assert state.trained.trajectories == len(batches)
 
 
 def labels_are_true(run: Ran) -> None:
