@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lagoon.config import RunConfig
 from lagoon.homes import make_short_folder
+from lagoon.points import Point
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.actors.generator import GeneratorActor
 from workers.actors.trainer import TrainerActor
@@ -159,6 +160,11 @@ class RemoteTrainer(RemoteActor):
             self._actor.step.remote(list(samples), learning_rate)
         )
         return sums
+
+    async def drift(self) -> list[Point]:
+        """How far the policy was, at the last step, from those that had sampled its batch."""
+        points: list[Point] = await _from_trainer(self._actor.drift.remote())
+        return points
 
     async def logprobs(
         self, samples: Sequence[TrainingSample], temperature: float | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -130,7 +131,7 @@ def _layout(rows: Sequence[Row], shape: tuple[int, int], device: torch.device) -
     return Layout(positions.to(device), attends[:, None].to(device))
 
 
-def by_trajectory(batch: MicroBatch, scores: Tensor) -> Iterator[tuple[int, list[float]]]:
+def by_trajectory(batch: MicroBatch, scores: Tensor) -> Iterator[tuple[int, list[Any]]]:
     """The ``scores`` ([B, T]) of each trajectory's sampled tokens, by its position in the batch."""
     scores, mask = scores.cpu(), batch.action_mask.cpu()
     for place, row in enumerate(batch.rows):

@@ -22,7 +22,8 @@ from transformers import AutoModelForCausalLM
 
 from lagoon.checkpoints import OPTIMIZER
 from lagoon.config import RunConfig, TrainerConfig
-from lagoon.losses import TokenBatch
+from lagoon.drift import TokenScores, drift, drift_points
+from lagoon.losses import ImportanceWeights, TokenBatch
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import (
     ENTROPY,
@@ -33,6 +34,7 @@ from lagoon.metrics import (
     MISMATCH,
     Metric,
 )
+from lagoon.points import Point
 from lagoon.trajectory import TrainingSample
 from workers.microbatches import MicroBatch, by_trajectory, micro_batches
 from workers.models.writing import save_model_folder, weights_beside
@@ -70,6 +72,8 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.version = version
         """Optimizer steps taken since the model folder."""
+        self.drift: list[Point] = []
+        """How far the policy was, at the last step, from those that had sampled its batch."""
         self._model_folder = model_folder
         self._dtype = config.model.dtype
         self._method: PolicyGradient = method
@@ -100,8 +104,9 @@ class Trainer:
         Raises ``NonFiniteGradient``, leaving weights and optimizer as they were.
         """
         sums: Sums = {}
+        scores: dict[int, TokenScores] = {}
         for batch in self._micro_batches(samples):
-            _add(sums, self._accumulate(batch))
+            _add(sums, self._accumulate(batch, scores))
             self._optimizer.collect_gradient()
         norm = self._optimizer.gradient_norm()
         if not math.isfinite(norm):
@@ -110,6 +115,9 @@ class Trainer:
                 f"the gradient of step {self.version + 1} is {norm}: the step was refused, the "
                 f"weights are those of step {self.version}"
             )
+        trajectories = [sample.trajectory for sample in samples]
+        found = [scores.get(index, TokenScores(())) for index in range(len(samples))]
+        self.drift = drift_points(drift(trajectories, found, self.version))
         self._optimizer.step(learning_rate, norm)
         self.version += 1
         _add(sums, {GRAD_NORM: (norm, 1.0), LEARNING_RATE: (learning_rate, 1.0)})
@@ -158,8 +166,9 @@ class Trainer:
         rows = sharing_prompts(trajectories, max_tokens) if shares else alone(trajectories)
         return micro_batches(samples, rows, max_tokens, self._device)
 
-    def _accumulate(self, batch: MicroBatch) -> Sums:
-        """Add the gradient of one micro-batch; return its metrics."""
+    def _accumulate(self, batch: MicroBatch, scores: dict[int, TokenScores]) -> Sums:
+        """Add the gradient of one micro-batch, and what it found of each trajectory's tokens to
+        ``scores``; return its metrics."""
         if not bool(batch.action_mask.any()):
             return {}
         logprobs = self._policy.logprobs(batch)
@@ -179,6 +188,7 @@ class Trainer:
                 trajectories=batch.trajectories,
             )
         )
+        scores.update(_scores_of(batch, logprobs.detach(), loss.importance))
         loss.value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         observed = _observed(batch, logprobs.detach(), self.version)
         return {**loss.metrics, **observed, LOSS: (float(loss.value.detach()), 1.0)}
@@ -195,6 +205,21 @@ def _observed(batch: MicroBatch, logprobs: torch.Tensor, version: int) -> Sums:
         ENTROPY: (float(-logprobs[mask].sum()), count),
         KL_BEHAVIOR: (float(divergence.sum()), count),
         MISMATCH: (float(difference[same_version].abs().sum()), float(same_version.sum())),
+    }
+
+
+def _scores_of(
+    batch: MicroBatch, logprobs: torch.Tensor, importance: ImportanceWeights | None
+) -> dict[int, TokenScores]:
+    """What a micro-batch shows of the sampled tokens of each trajectory, by its position."""
+    found = dict(by_trajectory(batch, logprobs))
+    if importance is None:
+        return {index: TokenScores(scores) for index, scores in found.items()}
+    cuts = (importance.below, importance.above, importance.is_masked)
+    below, above, masked = (dict(by_trajectory(batch, cut)) for cut in cuts)
+    return {
+        index: TokenScores(scores, below[index], above[index], masked[index])
+        for index, scores in found.items()
     }
 
 

@@ -152,6 +152,9 @@ class FakeTrainer:
         self.learning_rates.append(learning_rate)
         return {LOSS.name: (2.0, 4.0), LEARNING_RATE.name: (learning_rate, 1.0)}
 
+    async def drift(self) -> list[Point]:
+        return []
+
     async def logprobs(
         self, samples: Sequence[TrainingSample], temperature: float | None = None
     ) -> list[list[float]]:

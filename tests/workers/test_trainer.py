@@ -10,7 +10,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lagoon.metrics import ENTROPY, GRAD_NORM, LEARNING_RATE, LOSS, MASKED, MISMATCH
+from lagoon.metrics import (
+    ENTROPY,
+    GRAD_NORM,
+    LEARNING_RATE,
+    LOSS,
+    MISMATCH,
+)
 from lagoon.trajectory import TrainingSample, Trajectory
 from tests.builders import es_config, grpo_config
 from tests.workers.models_for_tests import VOCABULARY, build_model
@@ -120,7 +126,7 @@ def test_the_on_policy_gradient_is_the_mean_of_advantage_times_grad_log_policy(
     ours = trainer(model_folder)
     given = on_policy(ours, samples())
     for batch in ours._micro_batches(given):
-        ours._accumulate(batch)
+        ours._accumulate(batch, {})
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     total = sum(sample.trajectory.num_actions for sample in given)
     value = sum(
@@ -140,7 +146,7 @@ def test_cutting_into_micro_batches_changes_nothing(model_folder: Path) -> None:
     assert len(list(cut._micro_batches(given))) > 4
     for ours in (whole, cut):
         for batch in ours._micro_batches(given):
-            ours._accumulate(batch)
+            ours._accumulate(batch, {})
     pairs = zip(whole._policy.model.parameters(), cut._policy.model.parameters(), strict=True)
     for one, other in pairs:
         torch.testing.assert_close(one.grad, other.grad, atol=1e-7, rtol=1e-4)
@@ -168,7 +174,7 @@ def test_sharing_prompts_changes_neither_gradient_nor_metrics(model_folder: Path
     sums = [{}, {}]
     for place, ours in enumerate((shared, apart)):
         for batch in ours._micro_batches(given):
-            for metric, pair in ours._accumulate(batch).items():
+            for metric, pair in ours._accumulate(batch, {}).items():
                 sums[place][metric] = pair
     assert sums[0].keys() == sums[1].keys()
     for metric, pair in sums[0].items():
@@ -349,52 +355,3 @@ def test_importing_the_actors_loads_neither_torch_nor_vllm() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-OFF_POLICY_CORRECTIONS = ("none", "clip", "tis", "icepop", "dis", "cispo", "decoupled", "geometric")
-
-
-@pytest.mark.parametrize("correction", OFF_POLICY_CORRECTIONS)
-def test_on_the_policys_own_samples_every_correction_steps_like_synchronous_grpo(
-    model_folder: Path, correction: str
-) -> None:
-    sizes = {"num_prompts": 2, "group_size": 2}
-    sync = trainer(model_folder)
-    chosen = {"name": "async_grpo", "max_staleness": 0, "correction": correction}
-    ours = trainer(model_folder, method=sizes | chosen)
-    given = on_policy(sync, groups())
-    for one in (sync, ours):
-        one.step(given, 1e-2)
-    theirs, _ = sync.weights()
-    found, _ = ours.weights()
-    for name, array in theirs.items():
-        np.testing.assert_allclose(found[name], array, atol=2e-5, err_msg=name)
-
-
-def test_a_correction_for_whole_trajectories_knows_them_where_a_prompt_is_shared(
-    model_folder: Path,
-) -> None:
-    """Half of the trajectories come from a policy far away: they alone get no gradient."""
-    method = {"name": "async_grpo", "num_prompts": 2, "group_size": 2, "correction": "geometric"}
-    ours, alone = trainer(model_folder, method=method), trainer(model_folder, method=method)
-    near = on_policy(ours, groups())
-    given = [
-        replace(
-            sample,
-            trajectory=replace(
-                sample.trajectory,
-                behavior_logprobs=tuple(b - 1.0 for b in sample.trajectory.behavior_logprobs),
-            ),
-        )
-        if index % 2
-        else sample
-        for index, sample in enumerate(near)
-    ]
-    sums = ours.step(given, 1e-2)
-    masked, counted = sums[MASKED.name]
-    far = sum(sample.trajectory.num_actions for sample in given[1::2])
-    assert (masked, counted) == (far, sum(s.trajectory.num_actions for s in given))
-    alone.step(near[::2], 1e-2)
-    theirs, _ = alone.weights()
-    for name, array in ours.weights()[0].items():
-        np.testing.assert_allclose(array, theirs[name], atol=2e-5, err_msg=name)

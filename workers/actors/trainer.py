@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lagoon.config import RunConfig
+from lagoon.points import Point
 from lagoon.trajectory import TrainingSample
 from workers.imports import uncollected
 from workers.payload import Weights
@@ -48,6 +49,10 @@ class TrainerActor:
         Raises ``workers.training.NonFiniteGradient`` with the weights as they were.
         """
         return self._trainer.step(samples, learning_rate)
+
+    def drift(self) -> list[Point]:
+        """How far the policy was, at the last step, from those that had sampled its batch."""
+        return self._trainer.drift
 
     def logprobs(
         self, samples: Sequence[TrainingSample], temperature: float | None = None

@@ -78,6 +78,10 @@ class TrainerHandle(Predictor, Protocol):
         """One optimizer step; returns (sum, count) by metric name."""
         ...
 
+    async def drift(self) -> list[Point]:
+        """How far the policy was, at the last step, from those that had sampled its batch."""
+        ...
+
     async def save(self, folder: str) -> None:
         """Write the weights as a model folder."""
         ...
@@ -234,6 +238,7 @@ class PolicyGradientLoop:
         await self.prover.confirm(self.trainer)
         self._is_stepping = True
         sums = await self.trainer.step(samples, learning_rate)
+        drifted = await self.trainer.drift()
         trained_at = context.stopwatch()
         occupancy = [
             *ledger_points(self.ledger, self.method.pool_target),
@@ -257,6 +262,7 @@ class PolicyGradientLoop:
                 *waiting_points(self.admission.backpressure_seconds(), context.generators.num_lost),
                 *rollout_points(trajectories, now - step_started),
                 *_trainer_points(sums),
+                *drifted,
                 *(sync_points(proof) if proof else ()),
                 point(m.STEP_SECONDS, now - step_started),
                 point(m.GENERATE_SECONDS, drawn_at - step_started),
