@@ -78,8 +78,9 @@ def _of_ray(program: str) -> Callable[[Home, str], list[int]]:
 TARGETS = (
     Target("driver", _drivers, ends_attempt=True),
     Target("trainer", _titled("ray::TrainerActor"), ends_attempt=True),
-    Target("generator", _titled("ray::GeneratorActor"), ends_attempt=True),
-    Target("vLLM engine", _engines, ends_attempt=True),
+    # Another generator takes their place while the attempt goes on.
+    Target("generator", _titled("ray::GeneratorActor"), ends_attempt=False),
+    Target("vLLM engine", _engines, ends_attempt=False),
     Target("raylet", _of_ray("raylet"), ends_attempt=True),
     Target("GCS", _of_ray("gcs_server"), ends_attempt=True),
     Target("Celery worker and beat", _service("worker"), ends_attempt=False),

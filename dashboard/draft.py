@@ -33,11 +33,11 @@ class Draft:
         self.version += 1
         self.errors, self.checked = (), None
 
-    def forget_temperature(self) -> None:
-        """Leave the sampling temperature to the method: each family has a default of its own."""
+    def leave_to_method(self, *settings: str) -> None:
+        """Forget settings of the rollout of which each method has its own."""
         rollout = self.config.get("rollout")
         if isinstance(rollout, dict):
-            kept = {key: value for key, value in rollout.items() if key != "temperature"}
+            kept = {key: value for key, value in rollout.items() if key not in settings}
             self.config = {**self.config, "rollout": kept}
 
     def idempotency_key(self, experiment_id: str | None) -> str:

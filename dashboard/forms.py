@@ -94,14 +94,14 @@ def _draw_field(item: FormField, drawn: Drawn, key: str, known: Sequence[str]) -
 
 
 def _choice(item: FormField, value: Any, key: str) -> Any:
-    options = list(item.choices)
+    options = [None, *item.choices] if item.is_nullable else list(item.choices)
     return st.selectbox(
         item.label,
         options,
         options.index(value) if value in options else 0,
         key=key,
         help=item.help,
-        format_func=lambda option: str(option).replace("_", " "),
+        format_func=lambda option: "none" if option is None else str(option).replace("_", " "),
     )
 
 

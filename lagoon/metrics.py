@@ -100,12 +100,6 @@ WORST_HISTOGRAM = Metric(
     "Trajectories by the staleness of their oldest token.",
     "histogram",
 )
-MASKED_HISTOGRAM = Metric(
-    "staleness/masked_tokens",
-    "policy versions",
-    "Trained tokens that a correction gave weight 0, by trained version minus behavior version.",
-    "histogram",
-)
 SPAN_HISTOGRAM = Metric(
     "staleness/span_trajectories",
     "policy versions",
@@ -187,6 +181,14 @@ CLIPPED = Metric(
     "Trained tokens whose importance ratio was cut, those that a correction masked included.",
 )
 MASKED = Metric("trainer/masked_ratio", "share", "Trained tokens that a correction gave weight 0.")
+MISMATCH = Metric(
+    "mismatch/logprob_abs",
+    "nats",
+    "Mean absolute difference between generator and trainer log-probabilities at the same version.",
+)
+KL_BEHAVIOR = Metric(
+    "mismatch/kl", "nats", "Estimate r - log r - 1 of the divergence from the behavior policy."
+)
 DRIFT_TOKENS = Metric(
     "drift/tokens",
     "tokens",
@@ -220,25 +222,6 @@ DRIFT_MASKED = Metric(
     "drift/masked_ratio",
     "share",
     "Trained tokens that a correction gave weight 0; labels: cause, side.",
-)
-VALUE_LOSS = Metric(
-    "trainer/value_loss",
-    "reward²",
-    "The critic's squared error of the returns, before its updates.",
-)
-EXPLAINED_VARIANCE = Metric(
-    "trainer/explained_variance",
-    "share",
-    "Part of the variance of returns that the critic's values explain: 1 is all of it, 0 no more "
-    "than their mean does.",
-)
-CRITIC_GRAD_NORM = Metric(
-    "trainer/critic_grad_norm",
-    "norm",
-    "Gradient norm of the critic before clipping, mean over its updates of the step.",
-)
-CRITIC_LEARNING_RATE = Metric(
-    "trainer/critic_learning_rate", "1/step", "Learning rate of the critic in this step."
 )
 KL_REFERENCE = Metric(
     "trainer/kl_reference", "nats", "Estimate of the divergence from the initial policy."

@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from lagoon.trajectory import Trajectory
@@ -78,9 +78,6 @@ class PaceState:
     """The smoothed share of the pool that is rejected."""
     carry: float = 0.0
     """The fraction of a group that the budget has not spent."""
-    noise: float = 0.0
-    """Mean absolute difference of generator and trainer at one version, as last measured: what
-    ``candidate`` takes no notice of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +194,7 @@ def decide(
         excess=excess,
         rate=rate,
     )
-    return replace(state, rate=rate, carry=due - math.floor(due)), choice
+    return PaceState(rate, due - math.floor(due)), choice
 
 
 def _excess(settings: PaceSettings, occupancy: int) -> float:

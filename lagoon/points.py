@@ -1,4 +1,4 @@
-"""A metric's value: the unit of what a run reports, and how a float survives JSON."""
+"""A metric's value, and numbers that survive JSON as they are."""
 
 from __future__ import annotations
 

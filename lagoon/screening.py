@@ -9,7 +9,7 @@ from typing import Literal
 
 from lagoon.trajectory import Trajectory
 
-DropReason = Literal["non_finite_reward", "logprobs_missing", "versions_missing", "stale"]
+DropReason = Literal["reward_not_finite", "logprobs_missing", "versions_missing", "stale"]
 
 
 def why_dropped(
@@ -26,7 +26,7 @@ def why_dropped(
     behavior log-probabilities.
     """
     if not math.isfinite(trajectory.reward):
-        return "non_finite_reward"
+        return "reward_not_finite"
     sampled = [position for position, is_action in enumerate(trajectory.action_mask) if is_action]
     logprobs = [trajectory.behavior_logprobs[position] for position in sampled]
     if needs_behavior and not all(map(math.isfinite, logprobs)):

@@ -7,18 +7,21 @@ become too old goes on.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from lagoon.points import Point
-from lagoon.screening import DropReason, why_dropped
 from lagoon.trajectory import Trajectory, TrajectoryGroup
 
-STALE: DropReason = "stale"
+if TYPE_CHECKING:
+    from lagoon.points import Point
+
+STALE = "stale"
 """Reason of a group with a token that lags more than the method's hard bound allows."""
 
-NON_FINITE_REWARD: DropReason = "non_finite_reward"
+VERSIONS_MISSING = "versions_missing"
+"""Reason of a group with a trajectory of which no token's version is known."""
+REWARD_NOT_FINITE = "reward_not_finite"
 """Reason of a prompt without enough trajectories whose reward is a number."""
 
 
@@ -29,11 +32,9 @@ class PooledGroup:
     group: TrajectoryGroup
     oldest_version: int | None
     """Of any of its sampled tokens; None when no token's version is known."""
-    lacks: frozenset[DropReason] = frozenset()
-    """What is missing in any of its trajectories, by the word for it."""
-    logprobs: tuple[tuple[float, ...], ...] = ()
-    """Of each trajectory's sampled tokens, under the present policy; empty where nobody asked, or
-    where no token is older than the policy."""
+    scores: tuple[tuple[float, ...], ...] | None = None
+    """Log-probabilities of each trajectory's own tokens under the trainer's present policy, for
+    methods that ask for them."""
 
     @classmethod
     def of(cls, group: TrajectoryGroup) -> PooledGroup:
@@ -41,11 +42,25 @@ class PooledGroup:
         known = [
             version
             for trajectory in group.trajectories
-            for version, sampled in zip(trajectory.versions, trajectory.action_mask, strict=True)
-            if sampled and version is not None
+            for version, _ in trajectory.sampled
+            if version is not None
         ]
-        lacks = {reason for each in group.trajectories for reason in _lacks(each)}
-        return cls(group, min(known, default=None), frozenset(lacks))
+        return cls(group, min(known, default=None))
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether it has tokens, and of each trajectory that has any some version is known."""
+        sampled = [each.sampled for each in self.group.trajectories if each.num_actions]
+        return bool(sampled) and all(
+            any(version is not None for version, _ in tokens) for tokens in sampled
+        )
+
+    @property
+    def scored(self) -> Iterator[tuple[Trajectory, tuple[float, ...]]]:
+        """Its trajectories with their scores. Raises ``ValueError`` when there are none."""
+        if self.scores is None:
+            raise ValueError("the group was not scored")
+        yield from zip(self.group.trajectories, self.scores, strict=True)
 
     def worst(self, version: int) -> int:
         """Staleness of its oldest token when it is trained on at ``version``.
@@ -53,35 +68,6 @@ class PooledGroup:
         0 when no version is known: those tokens are counted as missing by the staleness account.
         """
         return 0 if self.oldest_version is None else version - self.oldest_version
-
-    def why_dropped(
-        self, version: int, *, hard_bound: float | None, needs_behavior: bool
-    ) -> DropReason | None:
-        """Why it may not be trained on at ``version``; None when it may.
-
-        As ``lagoon.screening`` says of each trajectory: a group goes as a whole. A ``hard_bound``
-        of infinity only asks for known versions.
-        """
-        if "non_finite_reward" in self.lacks:
-            return "non_finite_reward"
-        if needs_behavior and "logprobs_missing" in self.lacks:
-            return "logprobs_missing"
-        if hard_bound is None:
-            return None
-        if "versions_missing" in self.lacks:
-            return "versions_missing"
-        return STALE if self.worst(version) > hard_bound else None
-
-
-def _lacks(trajectory: Trajectory) -> set[DropReason]:
-    """All that is missing, whatever the method needs."""
-    found = {
-        why_dropped(
-            trajectory, trained_version=0, max_staleness=sys.maxsize, needs_behavior=needs_behavior
-        )
-        for needs_behavior in (True, False)
-    }
-    return {reason for reason in found if reason is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +81,7 @@ class Selection:
     memory: Mapping[str, float] = field(default_factory=dict)
     """What the method wants to be told at the next selection: the state of a controller."""
     points: tuple[Point, ...] = ()
-    """What the method says of its choice, to be reported with the update."""
+    """What is to be reported of it, with the step that the batch makes."""
 
 
 def oldest_first(
@@ -105,19 +91,13 @@ def oldest_first(
     *,
     batch_size: int,
     hard_bound: int | None = None,
-    needs_behavior: bool = True,
 ) -> Selection:
-    """The first ``batch_size`` groups of the pool, without those that lag by more than a bound or
-    lack what the method needs."""
-    dropped = {
-        at: reason
-        for at, pooled in enumerate(pool)
-        if (
-            reason := pooled.why_dropped(
-                version, hard_bound=hard_bound, needs_behavior=needs_behavior
-            )
-        )
-    }
-    fresh = [at for at in range(len(pool)) if at not in dropped]
+    """The first ``batch_size`` groups of the pool, without those that lag by more than a bound."""
+    stale = (
+        {}
+        if hard_bound is None
+        else {at: STALE for at, each in enumerate(pool) if each.worst(version) > hard_bound}
+    )
+    fresh = [at for at in range(len(pool)) if at not in stale]
     drawn = fresh[:batch_size] if len(fresh) >= batch_size else ()
-    return Selection(tuple(drawn), dropped, memory)
+    return Selection(tuple(drawn), stale, memory)

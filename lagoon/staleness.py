@@ -13,7 +13,6 @@ Tokens whose version is unknown are counted as missing, never as zero. Tokens th
 weight 0 count as trained, and once more under ``masked``.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -124,16 +123,13 @@ def _ages(
     )
 
 
-def admissible(version: int, started: int, *, max_staleness: int | None, batch_size: int) -> float:
-    """How many more groups may start now and still be fresh when trained on: any number of them
-    without a bound.
+def admissible(version: int, started: int, *, max_staleness: int, batch_size: int) -> int:
+    """How many more groups may start now and still be fresh when trained on.
 
     Group ``i`` is consumed, first in first out, by the update that turns version
     ``i // batch_size`` into the next. Starting it at ``version`` keeps its staleness within
     bounds exactly when ``i < (version + max_staleness + 1) * batch_size``. ``started`` counts
-    the groups started and not dropped. A bound of 0 is synchronous training. A group that is
-    overtaken by later ones is consumed later, and may exceed the bound.
+    the groups started and not dropped. A bound of 0 is synchronous training. A group that later
+    ones overtake is consumed later, and may exceed the bound.
     """
-    if max_staleness is None:
-        return math.inf
     return max(0, (version + max_staleness + 1) * batch_size - started)

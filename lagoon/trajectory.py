@@ -50,6 +50,12 @@ class Trajectory:
         return sum(self.action_mask)
 
     @property
+    def sampled(self) -> list[tuple[int | None, float]]:
+        """Version and behavior log-probability of each token that the policy sampled."""
+        rows = zip(self.versions, self.behavior_logprobs, self.action_mask, strict=True)
+        return [(version, logprob) for version, logprob, is_action in rows if is_action]
+
+    @property
     def num_turns(self) -> int:
         """Turns taken by the policy."""
         return sum(turn.role == "assistant" for turn in self.turns)
@@ -73,7 +79,5 @@ class TrainingSample:
     """A trajectory ready for the loss: its advantage and the weight of each of its tokens."""
 
     trajectory: Trajectory
-    advantage: float | tuple[float, ...]
-    """Of all of its tokens, or of each: then as long as the trajectory. On its way to a trainer
-    with a critic it is what the trajectory earned."""
+    advantage: float
     token_weight: float

@@ -136,10 +136,13 @@ async def _start(config: RunConfig, surroundings: Surroundings) -> Started:
     await cluster.all_started(generators, trainer)
 
     async def another(index: int) -> GeneratorHandle:
+        reporter.status("running", f"Generator {index} has died: another is started in its place.")
         generators[index].end()
         again = cluster.start_generator(*where, index, checkpoint=checkpoint, version=version)
         generators[index] = again
-        return await cluster.started_again(index, again)
+        await cluster.started_again(index, again)
+        reporter.status("running", f"Generator {index} is there again.")
+        return again
 
     return Started(begins, heldout, tuple(generators), trainer, another)
 

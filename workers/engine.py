@@ -3,8 +3,8 @@
 ::
 
     sample ─▶ AsyncLLM ─▶ engine process ─▶ tokens, log-probabilities, version spans
-    publish / perturb / update ─▶ pause, keeping requests and clearing the cache
-                                  ─▶ load ─▶ label ─▶ resume
+    publish / perturb / update ─▶ pause, keeping or cutting requests, and clearing the cache
+                                  ─▶ load ─▶ label ─▶ resume ─▶ (cut ones: sample the rest)
 
 Behavior log-probabilities are those of the distribution that was sampled from: vLLM's "processed"
 mode, which divides by the temperature first. A greedy token (temperature 0) reports its
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 LOGPROBS = "lagoon_logprobs"
 """Key under which ``workers.engine_scheduler`` sends a request's log-probabilities."""
+AFTER = "lagoon_after"
+"""Key under which a request names the one that was cut and that it goes on from: their
+log-probabilities are sent together."""
+CUT = "abort"
+"""vLLM's word for the end of a request that was cut."""
 
 
 class EngineFailed(RuntimeError):
@@ -71,6 +76,8 @@ class VLLMEngine:
         self._numbers = itertools.count()
         self._params_of: dict[tuple[int, float, tuple[int, ...]], Any] = {}
         self._changing_weights = asyncio.Lock()
+        self._pause_mode = "abort" if settings.cuts_turns else "keep"
+        self._num_loads = 0
         self._failure: EngineFailed | None = None
 
     @staticmethod
@@ -134,40 +141,71 @@ class VLLMEngine:
     ) -> Sampled:
         """Continue ``token_ids`` until a stop token, which is kept, or ``max_tokens``.
 
+        Where loading weights cuts requests, one that was cut goes on after its tokens so far.
         Raises ``EngineFailed`` when the engine process has died.
         """
-        self.check()
-        params = self._params(max_tokens, temperature, tuple(stop_token_ids))
-        # Given as the engine's own kind of input, a prompt does not pass through a thread pool.
-        prompt = self._tokens_input(token_ids)
+        parts: list[RequestOutput] = []
+        so_far: list[int] = []
+        after = ""
+        while True:
+            self.check()
+            room, loads = max_tokens - len(so_far), self._num_loads
+            params = self._params(room, temperature, tuple(stop_token_ids), after)
+            after = str(next(self._numbers))
+            # Given as the engine's own kind of input, a prompt does not pass through a thread pool.
+            answer = await self._answer(self._tokens_input([*token_ids, *so_far]), params, after)
+            parts.append(answer)
+            if answer.outputs[0].finish_reason != CUT:
+                return _sampled(parts)
+            if loads == self._num_loads:
+                raise EngineFailed("the engine cut a request while no weights were loaded")
+            so_far += answer.outputs[0].token_ids
+
+    async def _answer(self, prompt: Any, params: Any, name: str) -> RequestOutput:
         answer = None
         try:
             # One answer comes; leaving the loop before it ends would send an abort after it.
-            async for output in self._engine.generate(prompt, params, str(next(self._numbers))):
+            async for output in self._engine.generate(prompt, params, name):
                 answer = output
         except Exception:  # whatever it was: a dead engine process is the better explanation
             self.check()
             raise
         if answer is None:
             raise EngineFailed("the engine ended a request without an answer")
-        return _sampled(answer)
+        return answer
 
-    def _params(self, max_tokens: int, temperature: float, stop_token_ids: tuple[int, ...]) -> Any:
-        """Sampling parameters; few differ in a run, and making them costs more than sampling."""
+    def _params(
+        self, max_tokens: int, temperature: float, stop_token_ids: tuple[int, ...], after: str
+    ) -> Any:
+        """Sampling parameters; few differ in a run, and making them costs more than sampling.
+        ``after`` names the request that was cut and that this one goes on from.
+        """
+        if after:
+            return self._new_params(max_tokens, temperature, stop_token_ids, {AFTER: after})
         key = (max_tokens, temperature, stop_token_ids)
         if key not in self._params_of:
-            self._params_of[key] = self._sampling_params(
-                temperature=temperature,
-                max_tokens=max_tokens,
-                stop_token_ids=list(stop_token_ids),
-                ignore_eos=True,
-                logprobs=0,
-                flat_logprobs=True,
-                detokenize=False,
-                output_kind=self._final_only,
-                skip_clone=True,
-            )
+            self._params_of[key] = self._new_params(*key, None)
         return self._params_of[key]
+
+    def _new_params(
+        self,
+        max_tokens: int,
+        temperature: float,
+        stop_token_ids: tuple[int, ...],
+        extra: dict[str, str] | None,
+    ) -> Any:
+        return self._sampling_params(
+            temperature=temperature,
+            max_tokens=max_tokens,
+            stop_token_ids=list(stop_token_ids),
+            ignore_eos=True,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=self._final_only,
+            skip_clone=True,
+            extra_args=extra,
+        )
 
     def check(self) -> None:
         """Raise ``EngineFailed`` when the engine can no longer be used."""
@@ -241,10 +279,13 @@ class VLLMEngine:
         self.check()
         async with self._changing_weights:
             engine = self._engine
+            self._num_loads += 1
             try:
                 # AsyncLLM.pause_generation is this call and a sleep of 20 ms that a change of
                 # weights does not need.
-                await engine.engine_core.pause_scheduler_async(mode="keep", clear_cache=True)
+                await engine.engine_core.pause_scheduler_async(
+                    mode=self._pause_mode, clear_cache=True
+                )
                 await engine.start_weight_update()
                 await engine.update_weights(self._update_request(update_info=change))
                 await engine.finish_weight_update(None if version is None else str(version))
@@ -262,17 +303,29 @@ class VLLMEngine:
         return (await self._engine.collective_rpc(method, args=args))[0]
 
 
-def _sampled(answer: RequestOutput) -> Sampled:
-    """What the engine answered, as the rollout keeps it."""
-    output = answer.outputs[0]
-    versions: list[int | None] = [None] * len(output.token_ids)
-    for span in output.weight_versions or []:
-        versions[span.start : span.end] = [int(span.version)] * (span.end - span.start)
-    kept = answer.kv_transfer_params
+def _sampled(parts: Sequence[RequestOutput]) -> Sampled:
+    """What the engine answered, as the rollout keeps it; in several parts, if it was cut."""
+    token_ids: list[int] = []
+    versions: list[int | None] = []
+    logprobs: list[float] = []
+    kept = parts[-1].kv_transfer_params
+    for part in parts:
+        output = part.outputs[0]
+        labels: list[int | None] = [None] * len(output.token_ids)
+        for span in output.weight_versions or []:
+            labels[span.start : span.end] = [int(span.version)] * (span.end - span.start)
+        token_ids += output.token_ids
+        versions += labels
+        if not kept and output.logprobs:
+            logprobs += output.logprobs.logprobs
+    if kept:
+        logprobs = kept[LOGPROBS]
+    if len(logprobs) != len(token_ids):
+        raise EngineFailed(f"{len(token_ids)} tokens came with {len(logprobs)} log-probabilities")
     return Sampled(
-        token_ids=list(output.token_ids),
-        logprobs=kept[LOGPROBS] if kept else list(output.logprobs.logprobs),
+        token_ids=token_ids,
+        logprobs=logprobs,
         versions=versions,
-        finish="length" if output.finish_reason == "length" else "stop",
-        num_cached_tokens=answer.num_cached_tokens or 0,
+        finish="length" if parts[-1].outputs[0].finish_reason == "length" else "stop",
+        num_cached_tokens=parts[0].num_cached_tokens or 0,
     )

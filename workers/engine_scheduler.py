@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from workers.engine import LOGPROBS
+from workers.engine import AFTER, LOGPROBS
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.engine import EngineCoreOutputs
     from vllm.v1.outputs import ModelRunnerOutput
-    from vllm.v1.request import RequestStatus
+    from vllm.v1.request import Request, RequestStatus
 
 
 class LogprobScheduler(Scheduler):  # type: ignore[misc]  # vLLM is untyped here
@@ -27,6 +27,16 @@ class LogprobScheduler(Scheduler):  # type: ignore[misc]  # vLLM is untyped here
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._logprobs: dict[str, list[float]] = {}
+        self._cut: dict[str, list[float]] = {}
+        """Of requests that were cut, by the name that their client gave them, until they go on."""
+
+    def add_request(self, request: Request) -> None:
+        """One that goes on from a request that was cut begins with what that one had."""
+        params = request.sampling_params
+        after = (params.extra_args or {}).get(AFTER) if params else None
+        if after is not None:
+            self._logprobs[request.request_id] = self._cut.pop(after, [])
+        super().add_request(request)
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
@@ -49,10 +59,14 @@ class LogprobScheduler(Scheduler):  # type: ignore[misc]  # vLLM is untyped here
     def finish_requests(
         self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus
     ) -> list[Any]:
-        """Forget requests that were given up."""
+        """Put aside what requests have that are cut; forget those that were given up."""
         aborted: list[Any] = super().finish_requests(request_ids, finished_status)
         for request in aborted:
-            self._logprobs.pop(request.request_id, None)
+            had = self._logprobs.pop(request.request_id, [])
+            if request_ids is None:  # all of them: that is a pause, after which they go on
+                # vLLM's own id is the client's with something random behind it.
+                name = request.request_id.rpartition("-")[0] or request.request_id
+                self._cut[name] = had
         return aborted
 
     def _keep(self, output: Any, logprob: float) -> None:

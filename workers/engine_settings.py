@@ -36,6 +36,9 @@ class EngineSettings:
     seed: int
     keep_master: bool
     """Keep a float32 master of the weights in the engine process, for evolution strategies."""
+    cuts_turns: bool = False
+    """Loading weights cuts the requests in flight, which leave the engine and come again with what
+    they have; else they stay in it."""
 
 
 def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSettings:
@@ -51,6 +54,7 @@ def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSet
         # Engines of one run must not draw the same numbers.
         seed=(config.seed + index * 1_000_003) % 2**31,
         keep_master=config.method.family == "evolution",
+        cuts_turns=rollout.weight_update_mode == "abort",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +42,7 @@ class MicroBatch:
     versions: Tensor
     """Policy version that sampled each token; -1 where unknown."""
     trajectories: Tensor
-    """Which trajectory of the micro-batch each token is of, counted from 0."""
+    """Which of the row's batch each token is of; 0 in padding and in a shared prompt."""
     layout: Layout | None
     """None when each row holds one trajectory, which sees all that stands before."""
     rows: tuple[Row, ...]
@@ -84,8 +83,7 @@ def _padded(
     mask = torch.zeros(shape, dtype=torch.bool)
     behavior, advantages, weights = (torch.zeros(shape) for _ in range(3))
     versions = torch.full(shape, -1, dtype=torch.long)
-    trajectories = torch.zeros(shape, dtype=torch.long)
-    counter = itertools.count()
+    owners = torch.zeros(shape, dtype=torch.long)
     before = torch.arange(-1, shape[1] - 1).repeat(len(rows), 1)
     for place, row in enumerate(rows):
         for own in row.placed:
@@ -96,9 +94,8 @@ def _padded(
             behavior[here] = torch.tensor(trajectory.behavior_logprobs[kept])
             known = [-1 if version is None else version for version in trajectory.versions[kept]]
             versions[here] = torch.tensor(known)
-            trajectories[here] = next(counter)
-            advantage = torch.tensor(sample.advantage)
-            advantages[here] = advantage[kept] if advantage.ndim else advantage
+            owners[here] = own.index
+            advantages[here] = sample.advantage
             weights[here] = sample.token_weight
             if own.skipped and own.length:
                 before[place, own.start] = own.skipped - 1
@@ -111,7 +108,7 @@ def _padded(
         advantages=(advantages * mask).to(device),
         weights=(weights * mask).to(device),
         versions=versions.to(device),
-        trajectories=trajectories.to(device),
+        trajectories=owners.to(device),
         layout=layout,
         rows=tuple(rows),
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from lagoon.books import Books
 from lagoon.checkpoints import (
     MANIFEST,
     UPDATES,
@@ -102,7 +101,7 @@ def restored(config: RunConfig, candidates: Candidates) -> Restored:
             "None of the checkpoints that the run could go on from is whole; they are as they "
             f"were. {'; '.join(refused)}"
         )
-    start = LoopState(0, evaluated=-1, seconds=0.0, num_tokens=0, num_samples=0, books=Books())
+    start = LoopState(0, evaluated=-1, seconds=0.0, num_tokens=0, num_samples=0, ledger=Ledger())
     return Restored(None, start, tuple(updates_after(candidates.updates, 0)))
 
 
@@ -118,8 +117,10 @@ def _with_own_prompts(state: LoopState, config: RunConfig) -> LoopState:
     )
     done = state.version * batch
     logger.info("The run differs from the checkpoint's: its prompts begin at number %d.", done)
-    books = Books(Ledger(issued=done, trained=done))
-    return replace(state, evaluated=-1, books=books, in_flight=(), pool=())
+    ledger = Ledger(issued=done, trained=done)
+    return replace(
+        state, evaluated=-1, ledger=ledger, tokens=None, in_flight=(), pool=(), memory={}
+    )
 
 
 def _opened(folder: Path, config: RunConfig) -> tuple[Manifest, LoopState]:

@@ -3,8 +3,7 @@
 ::
 
     samples ─▶ micro-batches ─▶ log-probabilities ─▶ method.loss ─▶ backward ┐ (summed)
-       ▲       weights ◀─ optimizer step ◀─ clip ◀─ refuse NaN ◀─ gradient ◀─┘
-       └─ advantages of each token, from a critic (``critic.py``), for methods that have one
+               weights ◀─ optimizer step ◀─ clip ◀─ refuse NaN ◀─ gradient ◀─┘
 """
 
 from __future__ import annotations
@@ -21,32 +20,31 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from lagoon.checkpoints import CRITIC, OPTIMIZER
+from lagoon.checkpoints import OPTIMIZER
 from lagoon.config import RunConfig, TrainerConfig
-from lagoon.corrections import interpolated_proximal
-from lagoon.drift import TokenScores
-from lagoon.losses import Loss, TokenBatch
+from lagoon.drift import TokenScores, drift, drift_points
+from lagoon.losses import ImportanceWeights, TokenBatch
 from lagoon.methods import PolicyGradient
-from lagoon.methods.actor_critic import ActorCritic
 from lagoon.metrics import (
     ENTROPY,
     GRAD_NORM,
+    KL_BEHAVIOR,
     LEARNING_RATE,
     LOSS,
+    MISMATCH,
+    Metric,
 )
+from lagoon.points import Point
 from lagoon.trajectory import TrainingSample
-from workers.critic import Critic, NonFiniteCritic
-from workers.judging import Judge, Judged
 from workers.microbatches import MicroBatch, by_trajectory, micro_batches
 from workers.models.writing import save_model_folder, weights_beside
 from workers.optimizer import Optimizer
 from workers.packing import alone, sharing_prompts
 from workers.payload import checksum
 from workers.policy import Policy
-from workers.step_report import StepReport, Sums, add
 
-Scores = dict[int, TokenScores]
-"""What was found of the tokens of each trajectory, by its position in the batch."""
+Sums = dict[Metric, tuple[float, float]]
+"""(sum, count) of each metric."""
 
 
 class NonFiniteGradient(ArithmeticError):
@@ -74,6 +72,8 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.version = version
         """Optimizer steps taken since the model folder."""
+        self.drift: list[Point] = []
+        """How far the policy was, at the last step, from those that had sampled its batch."""
         self._model_folder = model_folder
         self._dtype = config.model.dtype
         self._method: PolicyGradient = method
@@ -86,13 +86,8 @@ class Trainer:
             frozen = copy.deepcopy(model) if checkpoint is None else self._loaded(model_folder)
             self._reference = Policy(frozen.requires_grad_(False), self._policy.temperature)
         self._optimizer = Optimizer(dict(model.named_parameters()), settings)
-        self._judge: Judge | None = None
-        if isinstance(method, ActorCritic):
-            self._judge = Judge(method, Critic(model, settings, self._micro_batches))
         if checkpoint is not None:
             self._optimizer.load(load_file(checkpoint / OPTIMIZER))
-            if self._judge is not None:
-                self._judge.critic.load(load_file(checkpoint / CRITIC))
 
     def _loaded(self, folder: Path) -> Any:
         model = AutoModelForCausalLM.from_pretrained(
@@ -101,51 +96,33 @@ class Trainer:
         # Dropout would train another policy than the one that sampled.
         return model.eval()
 
-    def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
-        """One optimizer step on all ``samples``.
-
-        Where the method has a critic, the samples' advantages are what they earned; the critic is
-        updated as well, and in its warm-up nothing else is.
+    def step(
+        self, samples: Sequence[TrainingSample], learning_rate: float
+    ) -> dict[str, tuple[float, float]]:
+        """One optimizer step on all ``samples``; returns (sum, count) by metric name.
 
         Raises ``NonFiniteGradient``, leaving weights and optimizer as they were.
         """
         sums: Sums = {}
-        scores: Scores = {}
-        judged = None if self._judge is None else self._judge.judged(samples, self.version)
-        is_policy_trained = judged is None or judged.updates.policy > 0
-        for batch in self._micro_batches(samples if judged is None else judged.samples):
-            more, found = self._accumulate(batch, learns=is_policy_trained)
-            add(sums, more)
-            scores |= found
+        scores: dict[int, TokenScores] = {}
+        for batch in self._micro_batches(samples):
+            _add(sums, self._accumulate(batch, scores))
             self._optimizer.collect_gradient()
-        norm = self._optimizer.gradient_norm() if is_policy_trained else 0.0
-        self._refuse_unless_finite(norm)
-        if self._judge is not None and judged is not None:
-            add(sums, self._learned(self._judge, judged, learning_rate))
-        if is_policy_trained:
-            self._optimizer.step(learning_rate, norm)
-            add(sums, {GRAD_NORM: (norm, 1.0), LEARNING_RATE: (learning_rate, 1.0)})
-        self.version += 1
-        sums[LOSS] = (sums.get(LOSS, (0.0, 0.0))[0], 1.0)
-        return StepReport(
-            {metric.name: pair for metric, pair in sums.items()},
-            tuple(scores[index] for index in range(len(samples))),
-        )
-
-    def _refuse_unless_finite(self, norm: float, whose: str = "") -> None:
+        norm = self._optimizer.gradient_norm()
         if not math.isfinite(norm):
             self._optimizer.drop_gradient()
             raise NonFiniteGradient(
-                f"the gradient of step {self.version + 1}{whose} is {norm}: the step was refused, "
-                f"the weights are those of step {self.version}"
+                f"the gradient of step {self.version + 1} is {norm}: the step was refused, the "
+                f"weights are those of step {self.version}"
             )
-
-    def _learned(self, judge: Judge, judged: Judged, learning_rate: float) -> Sums:
-        try:
-            return judge.learn(judged, learning_rate)
-        except NonFiniteCritic as error:
-            self._refuse_unless_finite(error.norm, " of the critic")
-            raise
+        trajectories = [sample.trajectory for sample in samples]
+        found = [scores.get(index, TokenScores(())) for index in range(len(samples))]
+        self.drift = drift_points(drift(trajectories, found, self.version))
+        self._optimizer.step(learning_rate, norm)
+        self.version += 1
+        _add(sums, {GRAD_NORM: (norm, 1.0), LEARNING_RATE: (learning_rate, 1.0)})
+        sums[LOSS] = (sums.get(LOSS, (0.0, 0.0))[0], 1.0)
+        return {metric.name: pair for metric, pair in sums.items()}
 
     def logprobs(
         self, samples: Sequence[TrainingSample], temperature: float | None = None
@@ -171,7 +148,7 @@ class Trainer:
 
     def save(self, folder: Path) -> None:
         """Write the weights as a Hugging Face folder, tokenizer included, and the optimizer's state
-        and a critic as parts of the checkpoint that it becomes."""
+        as a part of the checkpoint that it becomes."""
         weights = weights_beside(folder)
         tensors = {
             name: parameter.detach().cpu().contiguous()
@@ -181,8 +158,6 @@ class Trainer:
         save_model_folder(folder, self._model_folder, self._dtype, weights)
         (folder / OPTIMIZER).parent.mkdir(exist_ok=True)
         save_file(self._optimizer.state(), folder / OPTIMIZER)
-        if self._judge is not None:
-            save_file(self._judge.critic.state(), folder / CRITIC)
 
     def _micro_batches(self, samples: Sequence[TrainingSample]) -> Iterator[MicroBatch]:
         max_tokens = self._settings.microbatch_tokens
@@ -191,35 +166,16 @@ class Trainer:
         rows = sharing_prompts(trajectories, max_tokens) if shares else alone(trajectories)
         return micro_batches(samples, rows, max_tokens, self._device)
 
-    def _accumulate(self, batch: MicroBatch, *, learns: bool = True) -> tuple[Sums, Scores]:
-        """Add the gradient of one micro-batch, where the policy ``learns`` from it; return its
-        metrics, and what its tokens scored."""
+    def _accumulate(self, batch: MicroBatch, scores: dict[int, TokenScores]) -> Sums:
+        """Add the gradient of one micro-batch, and what it found of each trajectory's tokens to
+        ``scores``; return its metrics."""
         if not bool(batch.action_mask.any()):
-            return {}, {own.index: TokenScores(()) for row in batch.rows for own in row.placed}
-        with torch.set_grad_enabled(learns):
-            loss, logprobs = self._loss(batch)
-        if learns:
-            loss.value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        mask = batch.action_mask
-        shown: Sums = {
-            ENTROPY: (float(-logprobs[mask].sum()), float(mask.sum())),
-            LOSS: (float(loss.value.detach()), 1.0),
-        }
-        return {**loss.metrics, **shown}, _scores(batch, logprobs, loss)
-
-    def _loss(self, batch: MicroBatch) -> tuple[Loss, torch.Tensor]:
-        """The method's loss, and the log-probabilities that it was made of."""
+            return {}
         logprobs = self._policy.logprobs(batch)
-        reference, proximal = None, None
+        reference = None
         if self._reference is not None:
             with torch.no_grad():
                 reference = self._reference.logprobs(batch)
-        if self._method.needs_proximal:
-            # One update per batch: the policy that the update begins with is the present one, so
-            # that the anchor is the one before it.
-            proximal = interpolated_proximal(
-                logprobs, batch.behavior_logprobs, batch.versions, self.version
-            )
         loss = self._method.loss(
             TokenBatch(
                 logprobs=logprobs,
@@ -227,26 +183,50 @@ class Trainer:
                 advantages=batch.advantages,
                 weights=batch.weights,
                 reference_logprobs=reference,
-                proximal_logprobs=proximal,
+                # A batch is one step: the policy before the update is the present one.
+                proximal_logprobs=logprobs.detach(),
                 trajectories=batch.trajectories,
             )
         )
-        return loss, logprobs.detach()
+        scores.update(_scores_of(batch, logprobs.detach(), loss.importance))
+        loss.value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        observed = _observed(batch, logprobs.detach(), self.version)
+        return {**loss.metrics, **observed, LOSS: (float(loss.value.detach()), 1.0)}
 
 
-def _scores(batch: MicroBatch, logprobs: torch.Tensor, loss: Loss) -> Scores:
-    """Of each trajectory's sampled tokens: log-probabilities, and what was cut."""
+def _observed(batch: MicroBatch, logprobs: torch.Tensor, version: int) -> Sums:
+    """What is worth knowing of a micro-batch before the step, whatever the method."""
+    mask = batch.action_mask
+    difference = (logprobs - batch.behavior_logprobs)[mask]
+    same_version = (batch.versions == version)[mask]
+    count = float(mask.sum())
+    divergence = difference.exp() - difference - 1.0
+    return {
+        ENTROPY: (float(-logprobs[mask].sum()), count),
+        KL_BEHAVIOR: (float(divergence.sum()), count),
+        MISMATCH: (float(difference[same_version].abs().sum()), float(same_version.sum())),
+    }
+
+
+def _scores_of(
+    batch: MicroBatch, logprobs: torch.Tensor, importance: ImportanceWeights | None
+) -> dict[int, TokenScores]:
+    """What a micro-batch shows of the sampled tokens of each trajectory, by its position."""
     found = dict(by_trajectory(batch, logprobs))
-    cut = loss.importance
-    if cut is None:
+    if importance is None:
         return {index: TokenScores(scores) for index, scores in found.items()}
-    below, above, masked = (
-        dict(by_trajectory(batch, part)) for part in (cut.below, cut.above, cut.is_masked)
-    )
+    cuts = (importance.below, importance.above, importance.is_masked)
+    below, above, masked = (dict(by_trajectory(batch, cut)) for cut in cuts)
     return {
         index: TokenScores(scores, below[index], above[index], masked[index])
         for index, scores in found.items()
     }
+
+
+def _add(sums: Sums, more: Sums) -> None:
+    for metric, (value, count) in more.items():
+        before = sums.get(metric, (0.0, 0.0))
+        sums[metric] = (before[0] + value, before[1] + count)
 
 
 def _array(parameter: torch.Tensor) -> NDArray[Any]:

@@ -107,8 +107,10 @@ def _choices(draft: Draft, catalogue: records.Catalogue) -> dict[str, str]:
             forms.show_problems(errors.get(f"{part}.name", ()))
         if picked != now:
             draft.config = {**draft.config, part: {"name": picked}}
-            if part == "method" and _family(picked, catalogue) != _family(now, catalogue):
-                draft.forget_temperature()
+            if part == "method":
+                draft.leave_to_method("weight_update_mode")
+                if _family(picked, catalogue) != _family(now, catalogue):
+                    draft.leave_to_method("temperature")
         chosen[part] = picked
     if "trainer" in _without(chosen["method"], catalogue):
         draft.config = {key: part for key, part in draft.config.items() if key != "trainer"}

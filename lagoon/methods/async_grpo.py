@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from lagoon.clashes import Clash
-from lagoon.methods.corrected import Corrected
-from lagoon.methods.grouped import GroupRelative
+from lagoon.methods.grouped import Corrected
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
 
 
-class AsyncGRPO(Corrected, GroupRelative):
+class AsyncGRPO(Corrected):
     """GRPO on whatever the generators have finished, with an optional bound on its age
     (arXiv:2505.24298).
 

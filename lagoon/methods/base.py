@@ -14,7 +14,6 @@ from lagoon.selection import PooledGroup, Selection, oldest_first
 if TYPE_CHECKING:
     from lagoon.clashes import Clash
     from lagoon.config import RunConfig
-    from lagoon.drift import Drift
     from lagoon.losses import Loss, TokenBatch
 
 WeightUpdateMode = Literal["keep", "wait", "abort"]
@@ -69,6 +68,11 @@ class PolicyGradient(Method):
         return None
 
     @property
+    def pool_target(self) -> int:
+        """Groups that the method aims to hold ready when a batch is drawn."""
+        return self.prompts_per_step
+
+    @property
     def weight_update_modes(self) -> tuple[WeightUpdateMode, ...]:
         """What the run may choose for episodes in flight, the method's own choice first.
 
@@ -76,12 +80,20 @@ class PolicyGradient(Method):
         """
         return () if self.staleness_bound == 0 else EVERY_MODE
 
+    @property
+    def needs_scores(self) -> bool:
+        """True when the selection needs the pool's log-probabilities under the present policy: a
+        forward pass over the whole pool for every batch."""
+        return False
+
     def select(
         self, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]
     ) -> Selection:
         """What is taken from the pool (oldest first) to be trained on at ``version``.
 
-        ``memory`` is what the last selection left; empty at a run's start.
+        ``memory`` is what the last selection left; empty at a run's start. It is asked for again
+        with every change of the pool until there is a batch; a method that ``needs_scores`` only
+        when the pool has one. So a controller moves its state when it finds one, and only then.
         """
         return oldest_first(
             pool,
@@ -89,37 +101,11 @@ class PolicyGradient(Method):
             memory,
             batch_size=self.prompts_per_step,
             hard_bound=self.hard_bound,
-            needs_behavior=self.needs_behavior,
         )
-
-    @property
-    def scores_pool(self) -> bool:
-        """True when a selection needs the pool's log-probabilities under the present policy, as
-        soon as a batch is ready: a forward pass of the trainer for each update."""
-        return False
-
-    @property
-    def target_size(self) -> int:
-        """Groups that the method aims to hold ready when an update begins."""
-        return self.prompts_per_step
-
-    def remember(self, memory: Mapping[str, float], found: Drift) -> Mapping[str, float]:
-        """What the next selection is told, after an update that ``found`` this drift."""
-        return memory
 
     @property
     def needs_reference(self) -> bool:
         """True when the loss compares with the initial policy."""
-        return False
-
-    @property
-    def needs_behavior(self) -> bool:
-        """True when the loss divides by the probabilities that the tokens were sampled with."""
-        return True
-
-    @property
-    def needs_proximal(self) -> bool:
-        """True when the loss reads the log-probabilities of the policy of one update ago."""
         return False
 
     @abstractmethod

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from lagoon.advantages import Deviation, group_standardized
 from lagoon.clashes import Clash
+from lagoon.corrections import CORRECTIONS, CorrectionName, corrected_surrogate
 from lagoon.losses import (
     Aggregation,
     Loss,
@@ -48,7 +49,7 @@ class GroupRelative(PolicyGradient):
 
     def clashes(self, config: RunConfig) -> list[Clash]:
         """A group without spread, and divisors that are missing or would have no effect."""
-        found = super().clashes(config)
+        found = []
         if self.group_size == 1:
             message = "a group of 1 has no spread to standardize: it takes 2 or more"
             found.append(Clash(("method.group_size", "method.name"), message))
@@ -89,10 +90,10 @@ class GroupRelative(PolicyGradient):
 
     @abstractmethod
     def surrogate(self, batch: TokenBatch) -> Loss:
-        """The policy's part of the loss."""
+        """The part of the loss that the advantages are in."""
 
     def loss(self, batch: TokenBatch) -> Loss:
-        """The surrogate, plus the weighted divergence when asked for."""
+        """The surrogate, plus the weighted divergence from the initial policy when asked for."""
         surrogate = self.surrogate(batch)
         if not self.needs_reference:
             return surrogate
@@ -104,8 +105,8 @@ class GroupRelative(PolicyGradient):
         )
 
 
-class ClippedGroups(GroupRelative):
-    """A method whose policy is never far from the one that sampled: it clips, nothing else."""
+class Clipped(GroupRelative):
+    """One whose ratio to the behavior policy is clipped (arXiv:1707.06347)."""
 
     clip_low: float = Field(0.2, gt=0, lt=1)
     """The importance ratio earns nothing below 1 - clip_low."""
@@ -115,3 +116,35 @@ class ClippedGroups(GroupRelative):
     def surrogate(self, batch: TokenBatch) -> Loss:
         """The clipped surrogate."""
         return clipped_surrogate(batch, clip_low=self.clip_low, clip_high=self.clip_high)
+
+
+class Corrected(GroupRelative):
+    """One that corrects for tokens that another policy sampled, in a way that can be chosen."""
+
+    correction: CorrectionName = "clip"
+    """What multiplies the gradient of a token that another version sampled: "clip" is GRPO's own
+    clipped ratio, "none" takes such tokens as they are."""
+    ratio_low: float | None = Field(None, ge=0, lt=1)
+    """Lower bound of the correction's ratio (current over behavior policy); empty takes its own."""
+    ratio_high: float | None = Field(None, gt=1)
+    """Upper bound of the correction's ratio; empty takes its own."""
+    ratio_cap: float | None = Field(None, ge=1)
+    """Largest weight of the policy before the update over the behavior policy; only "decoupled" has
+    one."""
+
+    def clashes(self, config: RunConfig) -> list[Clash]:
+        """A bound that the correction does not have."""
+        found = super().clashes(config)
+        bounds = self._bounds()
+        for name in CORRECTIONS[self.correction].without_effect(**bounds):
+            message = f"{CORRECTIONS[self.correction].title} has no such bound: it has no effect"
+            found.append(Clash((f"method.ratio_{name}", "method.correction"), message))
+        return found
+
+    def surrogate(self, batch: TokenBatch) -> Loss:
+        """The corrected surrogate."""
+        correction = CORRECTIONS[self.correction]
+        return corrected_surrogate(batch, correction, correction.band(**self._bounds()))
+
+    def _bounds(self) -> dict[str, float | None]:
+        return {"low": self.ratio_low, "high": self.ratio_high, "cap": self.ratio_cap}

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from lagoon.methods.grouped import ClippedGroups
+from lagoon.methods.grouped import Clipped
 
 
-class GRPO(ClippedGroups):
+class GRPO(Clipped):
     """Group Relative Policy Optimization (arXiv:2402.03300), one update per batch.
 
     Rewards are standardized within each prompt's group; generation waits for the update and the

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 from lagoon.clashes import Clash
 from lagoon.methods.base import WeightUpdateMode
-from lagoon.methods.grouped import ClippedGroups
+from lagoon.methods.grouped import Clipped
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
 
 
-class OneStepOff(ClippedGroups):
+class OneStepOff(Clipped):
     """GRPO whose batches come from the policy before the last update (arXiv:2410.18252).
 
     While the trainer works on a batch, the generators play the next one with the weights of the

@@ -12,7 +12,7 @@ from tests.builders import trajectory
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
 def test_a_reward_that_is_not_a_number_drops_its_trajectory(reward: float) -> None:
     made = trajectory(versions=[0], reward=reward)
-    assert why_dropped(made, trained_version=0) == "non_finite_reward"
+    assert why_dropped(made, trained_version=0) == "reward_not_finite"
 
 
 def test_missing_log_probabilities_matter_only_to_a_loss_that_reads_them() -> None:

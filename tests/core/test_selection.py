@@ -1,11 +1,9 @@
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lagoon.selection import STALE, PooledGroup, oldest_first
-from lagoon.staleness import admissible
 from lagoon.trajectory import TrajectoryGroup
 from tests.builders import trajectory
 
@@ -50,8 +48,3 @@ def test_the_first_that_are_fresh_enough_are_drawn(
     fresh = [at for at, version in enumerate(oldest) if 9 - version <= limit]
     assert list(found.drawn) == (fresh[:batch_size] if len(fresh) >= batch_size else [])
     assert sorted([*fresh, *found.dropped]) == list(range(len(pool)))
-
-
-@pytest.mark.parametrize("started", [0, 10**6])
-def test_without_a_bound_any_number_may_start(started: int) -> None:
-    assert admissible(3, started, max_staleness=None, batch_size=2) == math.inf

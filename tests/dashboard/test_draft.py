@@ -34,12 +34,12 @@ def test_replacing_a_draft_forgets_what_was_said_about_it() -> None:
     assert draft.version == 1
 
 
-def test_a_forgotten_temperature_leaves_the_other_rollout_settings() -> None:
+def test_what_is_left_to_the_method_leaves_the_other_rollout_settings() -> None:
     draft = Draft("", "a", {"rollout": {"temperature": 1.0, "num_generators": 2}, "seed": 1})
-    draft.forget_temperature()
+    draft.leave_to_method("temperature")
     assert draft.config == {"rollout": {"num_generators": 2}, "seed": 1}
     draft.config = {"seed": 1}
-    draft.forget_temperature()
+    draft.leave_to_method("temperature")
     assert draft.config == {"seed": 1}
 
 

@@ -139,6 +139,17 @@ def test_another_family_of_methods_brings_its_own_temperature() -> None:
     assert "This configuration can run." in text(tested)
 
 
+def test_another_method_brings_its_own_way_with_what_is_in_flight() -> None:
+    tested = open_page(FakeApi(), "launch", clone="r7k2m9qd")
+    choose(tested, "Method", "async_grpo")
+    choose(tested, "Weight update mode", "wait")
+    assert "weight_update_mode: wait" in sent_yaml(tested)
+    choose(tested, "Method", "grpo")
+    assert "weight_update_mode: null" in sent_yaml(tested)
+    click(tested, "Check")
+    assert "This configuration can run." in text(tested)
+
+
 def test_cloning_what_is_not_there_says_so() -> None:
     tested = open_page(FakeApi(), "launch", clone="nope")
     assert not tested.exception

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from dashboard.views.tabs.pool import who_waits
+from dashboard.watch import Curve
 from lagoon.events import Event
 from lagoon.metrics import CATALOGUE, FITNESS, HELDOUT_SUCCESS, LEDGER_DROPPED, POOL_READY
 from tests.builders import es_config, grpo_config
@@ -214,7 +216,31 @@ def test_the_pool_of_a_real_synchronous_run_is_said_to_hold_nothing(tmp_path: Pa
     fake.series[RUNS["running"]] = canned_series.reported(asyncio.run(played(tmp_path, "gradient")))
     shown = text(run_page("running", "pool", fake))
     assert "No prompt waits at the end of any step." in shown
+    assert "In the last 3 steps" in shown
     assert "balances" in shown
+
+
+@pytest.mark.parametrize(
+    ("starved", "held_back", "words"),
+    [
+        (6.0, 1.0, "The trainer waits for the generators."),
+        (1.0, 6.0, "The generators wait for the trainer."),
+        (0.1, 0.2, "Generators and trainer keep up with each other."),
+    ],
+)
+def test_who_waits_for_whom_is_said_in_words_and_in_seconds(
+    starved: float, held_back: float, words: str
+) -> None:
+    steps, waited, blocked = (
+        Curve(name, {}, dict.fromkeys(range(1, 41), seconds))
+        for name, seconds in (("s", 10.0), ("g", starved), ("b", held_back))
+    )
+    said = who_waits(steps, waited, blocked)
+    assert said is not None
+    assert said[0] == words
+    assert said[1].startswith("In the last 20 steps (3 min 20 s) the trainer waited ")
+    assert who_waits(steps, None, blocked) is None
+    assert who_waits(steps, waited, Curve("b", {})) is None
 
 
 def test_a_pool_in_which_prompts_wait_is_not_called_empty() -> None:

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from lagoon.config import RunConfig
 from lagoon.trajectory import TrainingSample, Trajectory
-from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
+from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, at_once, loop_context
 from workers.loops.context import Outcome
 from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.resuming import FROM_THE_START, Restored, restored
 from workers.rollout import EpisodeRequest, Sampled
-from workers.step_report import StepReport
 
 
 class Died(RuntimeError):
@@ -159,7 +159,9 @@ class StreamingTrainer(FakeTrainer):
         self.batches = [[] for _ in range(version)]
         self._chance = chance
 
-    async def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
+    async def step(
+        self, samples: Sequence[TrainingSample], learning_rate: float
+    ) -> dict[str, tuple[float, float]]:
         for _ in range(3):
             await self._chance.pause()
         return await super().step(samples, learning_rate)
@@ -215,6 +217,7 @@ async def ran(
     trainer = StreamingTrainer(chance, version)
     context, sink = loop_context(config, first, folder, begins, replacement)
     loop = PolicyGradientLoop(context, trainer)
-    async with asyncio.timeout(60):  # a run that stands still must not take the suite with it
-        outcome = await loop.run()
+    with patch("workers.checkpoints.asyncio.to_thread", at_once):
+        async with asyncio.timeout(60):  # a run that stands still must not take the suite with it
+            outcome = await loop.run()
     return Ran(outcome, sink, trainer, generators, loop)

@@ -174,6 +174,30 @@ async def test_a_request_in_flight_continues_with_the_new_weights(
         assert distance(turn, wanted) < 1e-4
 
 
+async def test_a_request_that_is_cut_goes_on_after_its_tokens(
+    engine: VLLMEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_pause_mode", "abort")
+    models = [other_model(tmp_path / str(seed), seed) for seed in (21, 22, 23)]
+    versions = [next(VERSIONS) for _ in models]
+    await engine.publish(versions[0], weights_of(models[0]))
+    prompts = [[*LONG_PROMPT[:150], 3 + at] for at in range(16)]
+    sampling = [asyncio.create_task(sample(engine, p, max_tokens=300)) for p in prompts]
+    for version, model in zip(versions[1:], models[1:], strict=True):
+        await asyncio.create_task(sample(engine, prompts[0], max_tokens=16))
+        await engine.publish(version, weights_of(model))
+    turns = await asyncio.gather(*sampling)
+    assert sum(set(turn.versions) == set(versions) for turn in turns) > 8
+    for prompt, turn in zip(prompts, turns, strict=True):
+        assert len(turn.token_ids) == 300
+        assert turn.versions == sorted(turn.versions)
+        wanted = np.zeros(300)
+        for version, model in zip(versions, models, strict=True):
+            of_it = np.array(turn.versions) == version
+            wanted = np.where(of_it, scores(model, prompt, turn), wanted)
+        assert distance(turn, wanted) < 1e-4
+
+
 async def test_a_publish_leaves_nothing_in_shared_memory(
     engine: VLLMEngine, model_folder: Path
 ) -> None:
@@ -281,5 +305,8 @@ async def test_the_engine_follows_the_run_config() -> None:
     )
     assert (one.max_concurrent, one.kv_cache_gib, one.keep_master) == (34, 0.5, False)
     assert engine_settings(es_config(), threads=1, index=0).keep_master
+    assert not one.cuts_turns
+    cutting = grpo_config(method={"name": "async_grpo"}, rollout={"weight_update_mode": "abort"})
+    assert engine_settings(cutting, threads=1, index=0).cuts_turns
     seeds = {engine_settings(grpo_config(), threads=1, index=i).seed for i in range(8)}
     assert len(seeds) == 8

@@ -17,11 +17,10 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
-from math import isfinite
+from math import inf
 from typing import cast
 
 from lagoon.methods import PolicyGradient
-from lagoon.selection import NON_FINITE_REWARD
 from lagoon.staleness import admissible
 from lagoon.trajectory import TrajectoryGroup
 from workers.loops.context import LoopContext
@@ -120,15 +119,21 @@ class Admission:
             return self._again.popleft()
         if self._context.progress.version >= self._context.config.budget.max_steps:
             return None
-        ledger = self._pool.ledger
-        room = admissible(
-            self.version,
-            ledger.issued - ledger.num_dropped,
-            max_staleness=self._method.staleness_bound,
-            batch_size=self._method.prompts_per_step,
-        )
+        room = self._room(self.version)
         self._note_blocked(is_blocked=room <= 0)
         return self._pool.issue() if room > 0 else None
+
+    def _room(self, version: int) -> float:
+        """New prompts that the bound lets start while the generators hold ``version``."""
+        bound, ledger = self._method.staleness_bound, self._pool.ledger
+        if bound is None:
+            return inf
+        return admissible(
+            version,
+            ledger.issued - ledger.num_dropped,
+            max_staleness=bound,
+            batch_size=self._method.prompts_per_step,
+        )
 
     async def _roll_out(self, rollout: Rollout) -> None:
         """Consumes a prompt; produces a ready group; waits for its slowest trajectory."""
@@ -153,7 +158,9 @@ class Admission:
         else:
             # All at once: a checkpoint has the prompt either in flight or in the pool.
             del self._rollouts[task]
-            self._keep(TrajectoryGroup(requests[0].prompt_id, tuple(played)))
+            group = TrajectoryGroup(requests[0].prompt_id, tuple(played))
+            # What is compared with others needs one other at least.
+            self._pool.complete(group, min(2, self._method.trajectories_per_prompt))
         self._changed.set()
 
     def _counting(self, rollout: Rollout) -> Callable[[], None]:
@@ -162,20 +169,3 @@ class Admission:
             self._changed.set()
 
         return one_came_back
-
-    def _keep(self, group: TrajectoryGroup) -> None:
-        """Put a group into the pool, without trajectories whose reward is no number.
-
-        What is left must still be a group, where the method compares trajectories.
-        """
-        whole = [each for each in group.trajectories if isfinite(each.reward)]
-        if len(whole) < len(group.trajectories):
-            lost = len(group.trajectories) - len(whole)
-            logger.warning("%s: %d rewards are not finite", group.trajectories[0].prompt_id, lost)
-        if len(whole) < min(2, self._method.trajectories_per_prompt):
-            self._pool.give_up(NON_FINITE_REWARD, group.trajectories)
-        else:
-            for each in group.trajectories:
-                if not isfinite(each.reward):
-                    self._pool.drop_member(NON_FINITE_REWARD, each)
-            self._pool.complete(TrajectoryGroup(group.prompt_id, tuple(whole)))

@@ -108,8 +108,8 @@ class LoopContext:
 
         A stop request ends the evaluation: nothing is reported then.
         """
-        version = self.progress.version
-        if self.progress.evaluated >= version or self.stop.is_set():
+        version, before = self.progress.version, self.progress.evaluated
+        if before >= version or self.stop.is_set():
             return None
         self.progress.evaluated, self.progress.heldout_success = version, None
         if not beside:
@@ -121,6 +121,7 @@ class LoopContext:
         ]
         played = await unless_stopped(self.stop, self.generators.spread(requests))
         if played is None:
+            self.progress.evaluated = before  # it is left to who goes on from here
             return None
         success = sum(t.success for t in played) / len(played)
         self.progress.heldout_success = success

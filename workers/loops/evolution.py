@@ -34,7 +34,6 @@ import numpy as np
 
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
-from lagoon.books import Books
 from lagoon.checkpoints import UPDATES
 from lagoon.evolution import member_seeds, non_finite, update_norm_law
 from lagoon.ledger import Ledger
@@ -89,7 +88,7 @@ class EvolutionLoop:
         self.prover = Prover(context)
         self.method = cast(Evolution, context.config.method)
         self._logged = list(logged)
-        self.ledger = context.begins.books.prompts
+        self.ledger = context.begins.ledger
         """Members, not prompts: the population is what evolution strategies train on."""
         self._finished: list[Member] = []
         self._open = False
@@ -139,7 +138,7 @@ class EvolutionLoop:
             seconds=context.trained_seconds(self._started, self._seconds_before),
             num_tokens=self._num_tokens,
             num_samples=self._num_episodes,
-            books=Books(Ledger(issued=done, trained=done)),
+            ledger=Ledger(issued=done, trained=done),
         )
 
     # -- members ---------------------------------------------------------------------------------
@@ -233,7 +232,7 @@ class EvolutionLoop:
             refuse_other_weights(reports, update.checksum, state.version)
             context.progress.version = state.version
             (await self.prover.agree(state.version, reports)).refuse()
-            self.ledger, self._seconds_before = state.books.prompts, state.seconds
+            self.ledger, self._seconds_before = state.ledger, state.seconds
             self._num_tokens, self._num_episodes = state.num_tokens, state.num_samples
             context.reporter.histograms(state.version, update.counts)
             context.reporter.step(state.version, update.points)

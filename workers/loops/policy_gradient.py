@@ -43,7 +43,6 @@ import numpy as np
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
 from lagoon.books import token_points
-from lagoon.drift import drift, drift_points
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import CATALOGUE
@@ -54,7 +53,7 @@ from lagoon.trajectory import TrainingSample, TrajectoryGroup
 from workers.loops.admission import Admission
 from workers.loops.beside import Evaluations
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
-from workers.loops.pool import Pool
+from workers.loops.pool import Pool, Scores
 from workers.loops.proving import Predictor, Prover
 from workers.loops.state import LoopState
 from workers.reporting import (
@@ -64,7 +63,6 @@ from workers.reporting import (
     sync_points,
     waiting_points,
 )
-from workers.step_report import StepReport
 
 
 class TrainerHandle(Predictor, Protocol):
@@ -74,8 +72,14 @@ class TrainerHandle(Predictor, Protocol):
         """Wait until the model is loaded; raises ``RunFailed`` when it cannot be."""
         ...
 
-    async def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
-        """One optimizer step."""
+    async def step(
+        self, samples: Sequence[TrainingSample], learning_rate: float
+    ) -> dict[str, tuple[float, float]]:
+        """One optimizer step; returns (sum, count) by metric name."""
+        ...
+
+    async def drift(self) -> list[Point]:
+        """How far the policy was, at the last step, from those that had sampled its batch."""
         ...
 
     async def save(self, folder: str) -> None:
@@ -138,14 +142,17 @@ class PolicyGradientLoop:
 
     def state(self) -> LoopState:
         """What is needed to go on from here. A batch drawn but not trained on goes back."""
-        context = self.context
+        context, books = self.context, self.pool.books_between_updates
         return LoopState(
             version=self.version,
             evaluated=context.progress.evaluated,
             seconds=context.trained_seconds(self._started, context.begins.seconds),
             num_tokens=self._num_tokens,
             num_samples=self._num_samples,
-            books=self.pool.books_between_updates,
+            ledger=books.prompts,
+            tokens=books.tokens,
+            trained=books.trained,
+            lost=books.dropped,
             in_flight=self.admission.in_flight,
             pool=self.pool.groups,
             memory=dict(self.pool.memory),
@@ -192,32 +199,25 @@ class PolicyGradientLoop:
     async def _draw(self) -> list[TrajectoryGroup] | None:
         """The method's batch; None when the run should stop instead."""
         self.context.progress.activity = "starved"
+        if self.method.needs_scores:
+            await unless_stopped(self.context.stop, self.trainer.ready())
         while not self.context.stop.is_set():
+            self._changed.clear()
             dropped = self.ledger.num_dropped
-            if self.method.scores_pool:
-                await unless_stopped(self.context.stop, self._score())
-                if self.context.stop.is_set():
-                    break
-            groups = self.pool.draw(self.method, self.version)
+            groups = await self.pool.draw(self.method, self.version, self._score)
             if self.ledger.num_dropped > dropped:
                 self._changed.set()  # there is room for others
             if groups:
                 return groups
-            self._changed.clear()
             await self._changed.wait()
         return None
 
-    async def _score(self) -> None:
-        """Ask the trainer how likely the ready groups are under the present policy, once a batch
-        is among them. Groups without an older token need no asking."""
-        older = self.pool.older_than(self.version)
-        if len(self.pool.ready) < self.method.prompts_per_step or not older:
-            return
-        await self.trainer.ready()
-        samples = [
-            TrainingSample(each, 0.0, 0.0) for pooled in older for each in pooled.group.trajectories
-        ]
-        self.pool.score(older, await self.trainer.logprobs(samples))
+    async def _score(self, groups: Sequence[TrajectoryGroup]) -> list[Scores]:
+        """What the trainer's present policy makes of the tokens of groups."""
+        trajectories = [each for group in groups for each in group.trajectories]
+        samples = [TrainingSample(each, 0.0, 0.0) for each in trajectories]
+        found = iter(await self.trainer.logprobs(samples))
+        return [tuple(tuple(next(found)) for _ in group.trajectories) for group in groups]
 
     async def _welcome(self) -> None:
         """Consumes generators that have taken the place of others; produces trusted ones."""
@@ -234,21 +234,18 @@ class PolicyGradientLoop:
         learning_rate = self._learning_rate()
         samples = self._samples(groups)
         trajectories = [sample.trajectory for sample in samples]
+        account = staleness_account(trajectories, self.version)
         await self.prover.confirm(self.trainer)
         self._is_stepping = True
-        report = await self.trainer.step(samples, learning_rate)
-        account = staleness_account(
-            trajectories, self.version, [scores.masked for scores in report.scores]
-        )
-        found = drift(trajectories, report.scores, self.version)
+        sums = await self.trainer.step(samples, learning_rate)
+        drifted = await self.trainer.drift()
         trained_at = context.stopwatch()
         occupancy = [
-            *ledger_points(self.ledger, self.method.target_size),
+            *ledger_points(self.ledger, self.method.pool_target),
             *token_points(self.pool.books),
-            *self.pool.said,
+            *self.pool.points,
         ]
         self.pool.train()
-        self.pool.memory = self.method.remember(self.pool.memory, found)
         self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_samples += len(trajectories)
         context.progress.version += 1
@@ -264,8 +261,8 @@ class PolicyGradientLoop:
                 *occupancy,
                 *waiting_points(self.admission.backpressure_seconds(), context.generators.num_lost),
                 *rollout_points(trajectories, now - step_started),
-                *_trainer_points(report),
-                *drift_points(found),
+                *_trainer_points(sums),
+                *drifted,
                 *(sync_points(proof) if proof else ()),
                 point(m.STEP_SECONDS, now - step_started),
                 point(m.GENERATE_SECONDS, drawn_at - step_started),
@@ -317,18 +314,15 @@ def shuffled(rewards: Sequence[Sequence[float]], key: tuple[int, int]) -> list[l
 
 def _reward_points(groups: Sequence[TrajectoryGroup]) -> list[Point]:
     rewards = [reward for group in groups for reward in group.rewards]
-    found = [
+    return [
         point(m.REWARD_MEAN, float(np.mean(rewards))),
         point(m.REWARD_STD, float(np.std(rewards))),
+        point(m.ZERO_VARIANCE_GROUPS, sum(not has_signal(group.rewards) for group in groups)),
     ]
-    if len(rewards) > len(groups):  # else nothing is compared within them
-        flat = sum(not has_signal(group.rewards) for group in groups)
-        found.append(point(m.ZERO_VARIANCE_GROUPS, flat))
-    return found
 
 
-def _trainer_points(report: StepReport) -> list[Point]:
+def _trainer_points(sums: dict[str, tuple[float, float]]) -> list[Point]:
     return [
         point(CATALOGUE[name], total / count if count else math.nan)
-        for name, (total, count) in report.sums.items()
+        for name, (total, count) in sums.items()
     ]

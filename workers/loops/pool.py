@@ -6,37 +6,44 @@
                  │                       └──────▶ dropped, with a reason
                  └────────────────────────────────▲
 
-Every move goes through the books, which refuse one that does not balance. Tokens are in them from
-the moment that their trajectory has come back.
+Every move goes through the books, ledgers of prompts and of tokens that refuse one that does not
+balance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 
-from lagoon.books import Books, tally
+from lagoon.books import Books
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.points import Point
-from lagoon.selection import PooledGroup
-from lagoon.trajectory import Trajectory, TrajectoryGroup
+from lagoon.selection import REWARD_NOT_FINITE, PooledGroup
+from lagoon.trajectory import TrajectoryGroup
 from workers.loops.state import LoopState
+
+Scores = tuple[tuple[float, ...], ...]
+"""Log-probabilities of the own tokens of each of a group's trajectories."""
+Score = Callable[[Sequence[TrajectoryGroup]], Awaitable[list[Scores]]]
 
 
 class Pool:
     """Prompts by where they are. It begins as a checkpoint has it."""
 
     def __init__(self, begins: LoopState) -> None:
-        self.books: Books = begins.books
+        waiting = sum(one.num_actions for group in begins.pool for one in group.trajectories)
+        tokens = begins.tokens or Ledger(issued=waiting, ready=waiting)
+        self.books = Books(begins.ledger, tokens, begins.trained, begins.lost)
         self.ready: list[PooledGroup] = [PooledGroup.of(group) for group in begins.pool]
         """Finished groups that wait for an update, in the order in which they were finished."""
         self.drawn: list[TrajectoryGroup] = []
         """The groups of the update that is being made."""
+        self.points: tuple[Point, ...] = ()
+        """What the method reports of how the batch was drawn."""
         self.memory: Mapping[str, float] = begins.memory
         """What the method's last selection left for the next."""
-        self.said: tuple[Point, ...] = ()
-        """What the method said of its last choice."""
 
     @property
     def groups(self) -> tuple[TrajectoryGroup, ...]:
@@ -45,7 +52,7 @@ class Pool:
 
     @property
     def ledger(self) -> Ledger:
-        """Where all prompts are."""
+        """That of prompts."""
         return self.books.prompts
 
     @property
@@ -58,54 +65,45 @@ class Pool:
         self.books = self.books.issue()
         return self.ledger.issued - 1
 
-    def complete(self, group: TrajectoryGroup) -> None:
-        """A prompt's trajectories are all there."""
-        self._note_sampled(group.trajectories)
-        self.books = self.books.complete(group)
-        self.ready.append(PooledGroup.of(group))
+    def complete(self, group: TrajectoryGroup, at_least: int) -> None:
+        """A prompt's trajectories are all there; without those whose reward is no number.
 
-    def give_up(self, reason: str, played: Sequence[Trajectory]) -> None:
-        """A prompt that is being generated gives nothing to train on, whatever was ``played``."""
-        self._note_sampled(played)
-        self.books = self.books.give_up(reason, played)
+        What is left must be ``at_least`` so many, or the prompt gives nothing to train on.
+        """
+        whole = [each for each in group.trajectories if isfinite(each.reward)]
+        books = self.books.sample(sum(each.num_actions for each in group.trajectories))
+        for each in group.trajectories:
+            if not isfinite(each.reward):
+                books = books.drop_member(REWARD_NOT_FINITE, each)
+        if len(whole) < at_least:
+            self.books = books.give_up(REWARD_NOT_FINITE, whole)
+            return
+        kept = TrajectoryGroup(group.prompt_id, tuple(whole))
+        self.books = books.complete(kept)
+        self.ready.append(PooledGroup.of(kept))
 
-    def drop_member(self, reason: str, trajectory: Trajectory) -> None:
-        """A prompt that is being generated goes on without one of its trajectories."""
-        self._note_sampled([trajectory])
-        self.books = self.books.drop_member(reason, trajectory)
-
-    def _note_sampled(self, trajectories: Sequence[Trajectory]) -> None:
-        self.books = self.books.sample(tally(trajectories).tokens)
-
-    def older_than(self, version: int) -> list[PooledGroup]:
-        """Ready groups with a token that an older policy sampled."""
-        return [pooled for pooled in self.ready if pooled.worst(version) > 0]
-
-    def score(self, groups: Sequence[PooledGroup], scores: Sequence[Sequence[float]]) -> None:
-        """Note the present log-probabilities of ready ``groups``, trajectory by trajectory."""
-        left = iter(scores)
-        scored = {
-            id(pooled): replace(
-                pooled, logprobs=tuple(tuple(next(left)) for _ in pooled.group.trajectories)
-            )
-            for pooled in groups
-        }
-        self.ready = [scored.get(id(pooled), pooled) for pooled in self.ready]
-
-    def draw(self, method: PolicyGradient, version: int) -> list[TrajectoryGroup]:
+    async def draw(
+        self, method: PolicyGradient, version: int, score: Score
+    ) -> list[TrajectoryGroup]:
         """What the method trains on at ``version``; empty when there is no batch yet.
 
-        What it gives up leaves the pool, whether there is a batch or not.
+        What it gives up leaves the pool, whether there is a batch or not. ``score`` is asked for
+        methods that need it; groups that are finished meanwhile are for the next selection.
         """
-        found = method.select(tuple(self.ready), version, self.memory)
-        self.said = found.points
+        seen = list(self.ready)
+        if method.needs_scores:
+            if len(seen) < method.prompts_per_step:
+                return []
+            scores = await score([pooled.group for pooled in seen])
+            seen = [replace(one, scores=each) for one, each in zip(seen, scores, strict=True)]
+        found = method.select(seen, version, self.memory)
         for at, reason in found.dropped.items():
             self.books = self.books.drop_ready(reason, [self.ready[at].group])
         self.drawn = [self.ready[at].group for at in found.drawn]
         self.books = self.books.reserve(self.drawn)
         left = set(found.drawn) | set(found.dropped)
         self.ready = [pooled for at, pooled in enumerate(self.ready) if at not in left]
-        self.memory = found.memory
+        self.memory, self.points = found.memory, found.points
         return self.drawn
 
     def train(self) -> None:

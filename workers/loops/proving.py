@@ -128,26 +128,29 @@ class Prover:
 
     async def publish(self, version: int, trainer: Predictor) -> Proof | None:
         """Publish the trainer's weights as ``version``, and trust the generators that prove them.
-        Where episodes in flight are waited for, None when a stop was heard before they were over.
+        None when a stop was heard while episodes in flight or a replacement were waited for.
 
         Those that do not are published to once more, and what they played meanwhile is lost. One
         that dies is left out: it has nothing to prove; but one at least must prove it. The trainer
         must not step meanwhile.
         """
-        weights, checksum = await trainer.weights()
-
-        async def try_on(asked: list[int]) -> dict[int, Testimony]:
-            arrived = await self._generators.publish(version, weights, asked)
-            said = await self._by_trainer(version, trainer, await self._ask(arrived))
-            return {i: _with_checksum(each, arrived[i] == checksum) for i, each in said.items()}
-
         async with self._changing:
             if not await self._are_ready():
                 return None
+            self._published = None  # one copy of the weights is enough
+            weights, checksum = await trainer.weights()
+
+            async def try_on(asked: list[int]) -> dict[int, Testimony]:
+                arrived = await self._generators.publish(version, weights, asked)
+                said = await self._by_trainer(version, trainer, await self._ask(arrived))
+                return {i: _with_checksum(each, arrived[i] == checksum) for i, each in said.items()}
+
             living = self._generators.living
             first, last = await self._tried_twice(version, living, try_on)
             while not last:  # nobody lived to the end: a replacement is the first to prove it
-                await self._generators.some_live()
+                await unless_stopped(self._context.stop, self._generators.some_live())
+                if self._context.stop.is_set():
+                    return None
                 living = self._generators.living
                 first, last = await self._tried_twice(version, living, try_on)
             self._known, self._published = last, (version, weights, checksum)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from lagoon.books import Books
+from lagoon.books import Tally
 from lagoon.checkpoints import LOOP, DamagedCheckpoint
+from lagoon.ledger import Ledger
 from lagoon.trajectory import TrajectoryGroup
 
 
@@ -26,13 +27,17 @@ class LoopState:
     """Training time, counted against the budget."""
     num_tokens: int
     num_samples: int
-    books: Books
-    """Where all prompts and their tokens are, and what became of them. Of an evolution strategy the
-    prompts are members of the population, and tokens are not counted."""
+    ledger: Ledger
     in_flight: tuple[int, ...] = ()
     """Positions, in the run's prompt order, that were being generated: they are issued again."""
     pool: tuple[TrajectoryGroup, ...] = ()
     """Finished groups that wait for their update, oldest first."""
+    tokens: Ledger | None = None
+    """Sampled tokens by where they are; None: those of the pool are all that is known."""
+    trained: Tally = field(default_factory=Tally)
+    """Trajectories that were trained on."""
+    lost: dict[str, Tally] = field(default_factory=dict)
+    """Trajectories that were dropped, by reason."""
     memory: dict[str, float] = field(default_factory=dict)
     """What the method's last selection from the pool left for the next."""
 

@@ -17,10 +17,10 @@ TITLES = {
     "trainer": "Trainer",
     "reward": "Reward",
     "rollout": "Rollouts",
-    "drift": "Generators against the trainer",
+    "mismatch": "Generators against the trainer",
     "time": "Time and throughput",
 }
-TOGETHER = {"throughput": "time", "sync": "drift"}
+TOGETHER = {"throughput": "time", "sync": "mismatch"}
 """Small panels that are shown under another's title."""
 COLUMNS = 3
 

@@ -1,5 +1,6 @@
 """Pool: where every prompt is, and the ledger that must balance."""
 
+import math
 from html import escape
 
 import streamlit as st
@@ -7,8 +8,10 @@ import streamlit as st
 from dashboard import charts, markup, palette
 from dashboard.views.area import RunArea, panel
 from dashboard.watch import Curve
-from dashboard.words import number
+from dashboard.words import duration, number, percent, plural
 from lagoon.metrics import (
+    BACKPRESSURE_SECONDS,
+    GENERATE_SECONDS,
     LEDGER_DROPPED,
     LEDGER_ISSUED,
     LEDGER_TRAINED,
@@ -16,6 +19,7 @@ from lagoon.metrics import (
     POOL_READY,
     POOL_RESERVED,
     POOL_TARGET,
+    STEP_SECONDS,
 )
 
 PARTS = (
@@ -23,8 +27,13 @@ PARTS = (
     (POOL_READY, "ready", palette.SERIES[4]),
     (POOL_RESERVED, "reserved", palette.SERIES[1]),
 )
+WAITS = (STEP_SECONDS, GENERATE_SECONDS, BACKPRESSURE_SECONDS)
 WAITING = (POOL_GENERATING, POOL_READY)
 """Not the reserved ones: a step is reported with the batch that it trained on still reserved."""
+RECENT_STEPS = 20
+"""Over which it is said who waits for whom."""
+NO_WAIT = 0.05
+"""A smaller share of the time is not worth a word."""
 OTHERS = (POOL_TARGET, LEDGER_ISSUED, LEDGER_TRAINED, LEDGER_DROPPED)
 
 
@@ -47,6 +56,10 @@ def show(area: RunArea) -> None:
                 "on; prompts wait here only with asynchronous methods.",
             )
         )
+    area.curves(WAITS)  # all at once
+    waits = who_waits(*map(area.curve, WAITS))
+    if waits:
+        st.html(markup.notice(*waits))
     left, right = st.columns([3, 2], gap="medium")
     with left:
         note = "Prompts by where they are, at each step"
@@ -54,6 +67,33 @@ def show(area: RunArea) -> None:
     with right, st.container(key="panel_ledger"):
         st.html(markup.heading("Ledger", "Every prompt issued is somewhere"))
         st.html(_ledger(area))
+
+
+def who_waits(
+    steps: Curve | None, starved: Curve | None, held_back: Curve | None
+) -> tuple[str, str] | None:
+    """Who waits for whom in the last steps, in words and in seconds; None when nothing is known."""
+    if steps is None or starved is None or held_back is None:
+        return None
+    recent = [step for step in steps.steps if step in starved.values and step in held_back.values]
+    recent = recent[-RECENT_STEPS:]
+    total, trainer, generators = (
+        math.fsum(curve.values[step] for step in recent) for curve in (steps, starved, held_back)
+    )
+    if not (recent and total > 0):
+        return None
+    if max(trainer, generators) < NO_WAIT * total:
+        words = "Generators and trainer keep up with each other."
+    elif trainer >= generators:
+        words = "The trainer waits for the generators."
+    else:
+        words = "The generators wait for the trainer."
+    return words, (
+        f"In the last {plural(len(recent), 'step')} ({duration(total)}) the trainer waited "
+        f"{duration(trainer)} for a batch ({percent(trainer / total)}), and for "
+        f"{duration(generators)} ({percent(generators / total)}) the staleness bound held back "
+        "prompts that generators had places for."
+    )
 
 
 def _occupancy(area: RunArea) -> charts.Drawing:

@@ -1,7 +1,6 @@
 """Generation, training, evaluation, publishes and deaths, in any order."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,42 +12,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lagoon import metrics as m
-from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged, Event, HistogramLogged, StepLogged
-from tests.builders import grpo_config
-from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
-from tests.workers.streaming import Chance, Ran, StreamingGenerator, StreamingTrainer, ran
-from workers.generators import RunFailed
+from lagoon.ledger import Ledger
+from lagoon.trajectory import TrajectoryGroup
+from tests.builders import trajectory
+from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
+from tests.workers.loops.invariants import (
+    NUM_STEPS,
+    ONE_STEP_OFF,
+    PACED,
+    UNFILTERED,
+    bounds_hold,
+    evaluations_are_of_their_versions,
+    histograms_are_exact,
+    is_balanced,
+    labels_are_true,
+    overlapping,
+    prompts_are_somewhere,
+)
+from tests.workers.streaming import Chance, StreamingGenerator, StreamingTrainer, ran
 from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.loops.state import LoopState, read_state
-from workers.resuming import Candidates, restored
+from workers.resuming import Restored
 from workers.rollout import EpisodeRequest
-from workers.step_report import StepReport
 
-NUM_STEPS = 6
-UNFILTERED: dict[str, Any] = {"name": "async_grpo"}
-ONE_STEP_OFF: dict[str, Any] = {"name": "one_step_off"}
-
-
-def overlapping(
-    method: dict[str, Any], mode: str | None = None, *, steps: int = NUM_STEPS, places: int = 16
-) -> RunConfig:
-    return grpo_config(
-        method={"num_prompts": 2} | ({} if method["name"] == "sao" else {"group_size": 2}) | method,
-        rollout={"weight_update_mode": mode, "max_concurrent": places},
-        budget={"max_steps": steps},
-        checkpoint={"every_steps": 2},
-    )
-
-
+METHODS_OF_POOLS: dict[str, dict[str, Any]] = {
+    "unfiltered": UNFILTERED,
+    "bounded": UNFILTERED | {"max_staleness": 2},
+    "paced": PACED | {"smoothing": 0.5},
+}
 METHODS = st.one_of(
     st.just(({"name": "grpo"}, None)),
     st.just((ONE_STEP_OFF, None)),
-    st.just(({"name": "pace", "pool_target": 3, "smoothing": 0.5}, "keep")),
-    st.just(({"name": "sao", "critic_warmup_steps": 1}, "keep")),
     st.tuples(
         st.one_of(
             st.just(UNFILTERED),
+            st.just(PACED),
             st.builds(
                 lambda bound, drops: UNFILTERED | {"max_staleness": bound, "drop_stale": drops},
                 st.integers(1, 3),
@@ -93,70 +92,6 @@ def test_whatever_the_order_of_things_nothing_is_trained_that_should_not_be(
         assert is_balanced(run.sink, step)
 
 
-def prompts_are_somewhere(run: Ran, state: LoopState) -> None:
-    """Each issued prompt was trained on once, waits, is in flight, or was dropped."""
-    trained = [position for batch in run.trainer.positions() for position in batch]
-    waiting = [int(group.trajectories[0].trajectory_id.split("/")[1]) for group in state.pool]
-    seen = [*trained, *waiting, *state.in_flight]
-    assert (
-        len(seen) == len(set(seen)) == state.books.prompts.issued - state.books.prompts.num_dropped
-    )
-    assert set(seen) <= set(range(state.books.prompts.issued))
-    assert state.books.prompts.trained == len(trained) == 2 * NUM_STEPS
-    assert state.books.prompts.is_balanced
-
-
-def labels_are_true(run: Ran) -> None:
-    """Every trained token was sampled with the weights that it is labelled with."""
-    sampled_with = {id: found for g in run.generators for id, found in g.sampled_with.items()}
-    for batch in run.trainer.batches:
-        for sample in batch:
-            given = sample.trajectory
-            assert sampled_with[given.trajectory_id] == list(given.versions[1:])
-
-
-def histograms_are_exact(run: Ran) -> None:
-    for version, batch in enumerate(run.trainer.batches):
-        known = [
-            (v, s.trajectory.completed_version) for s in batch for v in s.trajectory.versions[1:]
-        ]
-        total = Counter(version - sampled for sampled, _ in known if sampled is not None)
-        generation = Counter(done - sampled for sampled, done in known if sampled is not None)
-        waiting = Counter(version - done for _, done in known)
-        step = version + 1
-        assert run.sink.histograms(m.TOTAL_HISTOGRAM)[step] == total
-        assert run.sink.histograms(m.GENERATION_HISTOGRAM)[step] == generation
-        assert run.sink.histograms(m.WAITING_HISTOGRAM)[step] == waiting
-        assert min([*total, *generation, *waiting]) >= 0
-
-
-def bounds_hold(run: Ran) -> None:
-    method, lags = run.loop.method, run.trainer.lags()
-    if method.hard_bound is not None:
-        assert max(lags) <= method.hard_bound
-    if method.staleness_bound == 0:
-        assert set(lags) == {0}
-    if run.loop.context.config.rollout.weight_update_mode == "wait":
-        spans = run.sink.histograms(m.SPAN_HISTOGRAM).values()
-        assert {span for counts in spans for span in counts} == {1}
-
-
-def evaluations_are_of_their_versions(run: Ran, config: RunConfig) -> None:
-    assert list(run.sink.values(m.HELDOUT_SUCCESS)) == [0, 2, 4, 6]
-    assert set(run.sink.values(m.HELDOUT_TASKS).values()) == {config.evaluation.num_tasks}
-    for generator in run.generators:
-        for id, weights in generator.sampled_with.items():
-            split, version, _ = id.split("/")
-            if split == "heldout":
-                assert set(weights) == {int(version)}
-
-
-def is_balanced(sink: ListSink, step: int) -> bool:
-    places = (m.POOL_GENERATING, m.POOL_READY, m.POOL_RESERVED, m.LEDGER_TRAINED, m.LEDGER_DROPPED)
-    parts = sum(p.value for each in places for at, p in sink.points(each) if at == step)
-    return bool(sink.values(m.LEDGER_ISSUED)[step] == parts)
-
-
 def without_times(events: Sequence[Event]) -> list[Any]:
     """What was reported, but for when and where."""
     found: list[Any] = []
@@ -197,30 +132,29 @@ async def test_one_step_off_trains_on_the_policy_before_the_last_update(
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_without_a_bound_the_pool_grows_and_with_one_it_does_not(
-    tmp_path: Path, seed: int
-) -> None:
+async def test_without_a_bound_the_pool_grows_unless_it_is_paced(tmp_path: Path, seed: int) -> None:
     class Slow(StreamingTrainer):
-        async def step(self, *arguments: Any) -> StepReport:
+        async def step(self, *arguments: Any) -> dict[str, tuple[float, float]]:
             for _ in range(200):
                 await asyncio.sleep(0)
             return await super().step(*arguments)
 
     ready = {}
-    for bound in (None, 2):
-        config = overlapping(UNFILTERED | {"max_staleness": bound})
+    for name, method in METHODS_OF_POOLS.items():
+        config = overlapping(method)
         chance = Chance(seed)
         context, sink = loop_context(
-            config, [StreamingGenerator(chance) for _ in range(2)], tmp_path / str(bound)
+            config, [StreamingGenerator(chance) for _ in range(2)], tmp_path / name
         )
         await PolicyGradientLoop(context, Slow(chance)).run()
-        ready[bound] = sink.values(m.POOL_READY)
+        ready[name] = sink.values(m.POOL_READY)
         blocked = sink.values(m.BACKPRESSURE_SECONDS)
-        assert (max(blocked.values()) > 0) == (bound is not None)
-    grown = [ready[None][step] for step in range(1, NUM_STEPS + 1)]
+        assert (max(blocked.values()) > 0) == (name == "bounded")
+    grown = [ready["unfiltered"][step] for step in range(1, NUM_STEPS + 1)]
     assert grown == sorted(grown)
     assert grown[-1] > 3 * (2 + 1) * 2
-    assert max(ready[2].values()) <= (2 + 1) * 2
+    assert max(ready["bounded"].values()) <= (2 + 1) * 2
+    assert ready["paced"][NUM_STEPS] < grown[-1] / 2
 
 
 class OneSlow(StreamingGenerator):
@@ -250,111 +184,40 @@ async def test_what_was_overtaken_is_dropped_when_the_bound_is_checked_again(
     assert set(told) == ({1.0} if drops else set())
 
 
-async def test_training_goes_on_beside_an_evaluation_and_the_next_publish_waits_for_it(
-    tmp_path: Path,
-) -> None:
-    seen: list[str] = []
-
-    class Watched(StreamingGenerator):
-        async def publish(self, version: int, weights: Any) -> str:
-            assert not any(each.request.split == "heldout" for each in self.playing)
-            seen.append(f"publish {version}")
-            return await super().publish(version, weights)
-
-        async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
-            if requests[0].split == "heldout":
-                seen.append(f"evaluate {requests[0].trajectory_id.split('/')[1]}")
-            await super().submit(requests)
-
-        def _finished_one(self, episode: Any) -> Any:
-            if episode.request.split == "heldout":
-                seen.append("evaluated")
-            return super()._finished_one(episode)
-
-    class Trainer(StreamingTrainer):
-        async def step(self, *arguments: Any) -> StepReport:
-            seen.append(f"step {len(self.batches) + 1}")
-            return await super().step(*arguments)
-
-    chance = Chance(3)
-    context, sink = loop_context(overlapping(UNFILTERED), [Watched(chance)], tmp_path)
-    await PolicyGradientLoop(context, Trainer(chance)).run()
-    begun = seen.index("evaluate 2")
-    ended = begun + 1 + [at for at, what in enumerate(seen[begun:]) if what == "evaluated"][3]
-    assert "step 3" in seen[begun:ended]
-    assert "publish 3" in seen[ended:]
-    saved = [event for event in sink.events if isinstance(event, CheckpointLogged)]
-    assert [event.step for event in saved] == [2, 4, 6, 6]
-    best = max(sink.values(m.HELDOUT_SUCCESS)[step] for step in (2, 4, 6))
-    assert context.checkpoints.best == best
-
-
-async def test_a_stop_during_an_evaluation_beside_training_leaves_it_to_who_goes_on(
-    tmp_path: Path,
-) -> None:
-    config = overlapping(UNFILTERED, steps=50)
-
-    class Stopping(StreamingGenerator):
-        async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
-            if requests[0].trajectory_id.startswith("heldout/4/"):
-                context.stop.set()
-            await super().submit(requests)
-
-    chance = Chance(0)
-    context, _ = loop_context(config, [Stopping(chance)], tmp_path)
-    assert await PolicyGradientLoop(context, StreamingTrainer(chance)).run() == "stopped"
-    assert read_state(tmp_path / "step-000004").evaluated == 2
-
-
-@pytest.mark.parametrize("num_generators", [1, 2])
-async def test_a_generator_that_dies_is_replaced_while_the_others_go_on(
-    tmp_path: Path, num_generators: int
-) -> None:
-    run = await ran(overlapping(UNFILTERED), tmp_path, Chance(5, death=0.05), num_generators)
-    assert len(run.generators) > num_generators
-    died = [p.value for _, p in run.sink.points(m.LOST_EPISODES)]
-    assert max(died) > 0
-    assert run.loop.context.generators.living == list(range(num_generators))
-
-
-async def test_where_nobody_can_be_replaced_a_death_costs_the_attempt(tmp_path: Path) -> None:
-    chance = Chance(5, death=0.05)
-    generators = [StreamingGenerator(chance) for _ in range(2)]
-    context, _ = loop_context(overlapping(UNFILTERED), generators, tmp_path)
-    with pytest.raises(RunFailed, match=r"Generator \d failed: killed") as caught:
-        await PolicyGradientLoop(context, StreamingTrainer(chance)).run()
-    assert caught.value.is_transient
-
-
-async def test_a_replacement_with_other_weights_ends_the_run(tmp_path: Path) -> None:
-    class Stranger(StreamingGenerator):
-        async def publish(self, version: int, weights: Any) -> str:
-            return await super().publish(version, "others") and f"sum-of-{weights}"
-
-    chance = Chance(5, death=0.05, deaths_left=1)
-
-    async def replacement(generator: int) -> StreamingGenerator:
-        return Stranger(chance)
-
-    generators = [StreamingGenerator(chance) for _ in range(2)]
-    context, _ = loop_context(
-        overlapping(UNFILTERED), generators, tmp_path, replacement=replacement
+async def test_a_trace_of_known_lags_gives_exactly_the_known_histograms(tmp_path: Path) -> None:
+    """Two groups that wait at version 5, with tokens of versions 1 to 5."""
+    given = [
+        TrajectoryGroup(
+            "p",
+            (
+                trajectory(versions=(None, 1, 1, 3), mask=(0, 1, 1, 1), completed=4, reward=1.0),
+                trajectory(versions=(5, 5), completed=5, reward=0.0),
+            ),
+        ),
+        TrajectoryGroup(
+            "q",
+            (
+                trajectory(versions=(2, 3, 4), completed=4, reward=0.0),
+                trajectory(versions=(4, None), completed=5, reward=1.0),
+            ),
+        ),
+    ]
+    pool = tuple(
+        TrajectoryGroup(
+            group.prompt_id,
+            tuple(
+                replace(each, trajectory_id=f"train/{at}/{member}")
+                for member, each in enumerate(group.trajectories)
+            ),
+        )
+        for at, group in enumerate(given, start=10)
     )
-    with pytest.raises(RunFailed, match=r"does not hold the weights of version \d: its log-prob"):
-        await PolicyGradientLoop(context, StreamingTrainer(chance)).run()
-
-
-async def test_a_run_goes_on_from_a_checkpoint_that_was_announced_after_its_evaluation(
-    tmp_path: Path,
-) -> None:
-    config = overlapping(UNFILTERED)
-    first = await ran(config, tmp_path / "a", Chance(2))
-    assert first.outcome == "finished"
-    begins = restored(config, Candidates((tmp_path / "a" / "step-000004",)))
-    assert begins.state.evaluated == 4
-    assert begins.heldout_success == first.sink.values(m.HELDOUT_SUCCESS)[4]
-    second = await ran(config, tmp_path / "b", Chance(3), begins=begins)
-    again = second.trainer.positions()
-    assert len([batch for batch in again if batch]) == 2
-    before = {position for batch in first.trainer.positions()[:4] for position in batch}
-    assert not before & {position for batch in again for position in batch}
+    config = overlapping(UNFILTERED, steps=6)
+    begins = LoopState(5, 5, 0.0, 0, 0, Ledger(issued=12, ready=2, trained=10), pool=pool)
+    run = await ran(config, tmp_path, Chance(0), begins=Restored(None, begins))
+    assert run.sink.histograms(m.TOTAL_HISTOGRAM)[6] == {0: 2, 1: 2, 2: 2, 3: 1, 4: 2}
+    assert run.sink.histograms(m.GENERATION_HISTOGRAM)[6] == {0: 3, 1: 3, 2: 1, 3: 2}
+    assert run.sink.histograms(m.WAITING_HISTOGRAM)[6] == {0: 3, 1: 6}
+    assert run.sink.histograms(m.WORST_HISTOGRAM)[6] == {0: 1, 1: 1, 3: 1, 4: 1}
+    assert run.sink.histograms(m.SPAN_HISTOGRAM)[6] == {1: 2, 2: 1, 3: 1}
+    assert run.sink.values(m.STALENESS_COVERAGE)[6] == pytest.approx(9 / 10)

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from lagoon.books import Books
 from lagoon.checkpoints import UPDATES, DamagedCheckpoint, read_manifest
 from lagoon.events import CheckpointLogged
 from lagoon.ledger import Ledger
 from tests.builders import es_config, grpo_config
-from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
+from tests.workers.fakes import FakeGenerator, FakeTrainer, at_once, loop_context
 from workers.checkpoints import FINAL
 from workers.generators import RunFailed
 from workers.loops.evolution import EvolutionLoop
@@ -99,8 +98,9 @@ class Generator(FakeGenerator):
     [(bound, seed) for bound in (0, 2) for seed in range(15)] + [(None, seed) for seed in range(6)],
 )
 async def test_after_any_kills_every_prompt_is_trained_exactly_once(
-    tmp_path: Path, seed: int, max_staleness: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, max_staleness: int | None
 ) -> None:
+    monkeypatch.setattr("workers.checkpoints.asyncio.to_thread", at_once)
     order = random.Random(seed)
     config = grpo_config(
         method=SMALL | {"name": "async_grpo", "max_staleness": max_staleness},
@@ -135,9 +135,9 @@ async def test_after_any_kills_every_prompt_is_trained_exactly_once(
     assert len(trained) == len(set(trained)) == 12 * 2
     state = read_state(tmp_path / str(number) / FINAL)
     waiting = [int(group.trajectories[0].trajectory_id.split("/")[1]) for group in state.pool]
-    assert sorted([*trained, *waiting, *state.in_flight]) == list(range(state.books.prompts.issued))
-    assert state.books.prompts.trained == 24
-    assert state.books.prompts.is_balanced
+    assert sorted([*trained, *waiting, *state.in_flight]) == list(range(state.ledger.issued))
+    assert state.ledger.trained == 24
+    assert state.ledger.is_balanced
 
 
 def candidates_in_attempt(folder: Path) -> list[Path]:
@@ -209,7 +209,7 @@ async def test_an_evolution_run_that_is_killed_ends_with_the_weights_of_one_that
 
 
 def update(version: int, checksum: str) -> Update:
-    state = LoopState(version, -1, 0.0, 0, 0, Books())
+    state = LoopState(version, -1, 0.0, 0, 0, Ledger())
     return Update(state, (1,), (0.5,), (1.0,), 0.1, 0.1, checksum, (), {})
 
 

@@ -1,0 +1,65 @@
+"""The controller of PACE as a selection from the pool; its arithmetic is tested beside it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lagoon.methods.pace import Pace
+from lagoon.metrics import REJECTED
+from lagoon.selection import PooledGroup, Selection
+from lagoon.trajectory import TrajectoryGroup
+from tests.builders import trajectory
+
+NOW = 9
+
+
+def pooled(version: int | None, completed: int, score: float = -1.0) -> PooledGroup:
+    made = trajectory(versions=(version, version), completed=completed)
+    group = PooledGroup.of(TrajectoryGroup("p", (made, made)))
+    return replace(group, scores=((score, score), (score, score)))
+
+
+def select(
+    pool: list[PooledGroup], memory: Mapping[str, float] | None = None, **fields: Any
+) -> Selection:
+    method = Pace.model_validate({"num_prompts": 2, "target": 2, "smoothing": 0.0} | fields)
+    return method.select(pool, NOW, memory or {})
+
+
+def test_the_group_that_waits_longest_is_given_up_first_when_nothing_has_drifted() -> None:
+    pool = [pooled(5, 7), pooled(6, 6), pooled(8, 8), pooled(9, 9)]
+    found = select(pool)
+    assert found.drawn == (2, 3)
+    assert dict(found.dropped) == {0: "rejected_waiting", 1: "rejected_waiting"}
+
+
+def test_a_group_that_was_long_in_the_making_goes_when_the_policy_has_drifted_from_it() -> None:
+    pool = [pooled(2, 9, score=-4.0), pooled(8, 8), pooled(9, 9)]
+    found = select(pool)
+    assert found.drawn == (1, 2)
+    assert dict(found.dropped) == {0: "rejected_drift"}
+    undisturbed = [pooled(2, 9), pooled(8, 8), pooled(9, 9)]
+    assert dict(select(undisturbed).dropped) == {1: "rejected_waiting"}
+
+
+def test_the_state_of_the_controller_is_what_is_remembered() -> None:
+    pool = [pooled(9, 9, score=-1.5), pooled(9, 9), pooled(9, 9)]
+    first = select(pool, smoothing=0.9)
+    assert first.memory == pytest.approx({"rate": 0.1 / 3, "carry": 0.1, "noise": 1 / 6}, rel=1e-9)
+    second = select(pool, first.memory, smoothing=0.9)
+    assert second.memory["rate"] == pytest.approx(0.9 * 0.1 / 3 + 0.1 / 3)
+
+
+def test_without_a_batch_nothing_is_decided() -> None:
+    found = select([pooled(9, 9)], {"rate": 0.5, "carry": 0.2, "noise": 0.0})
+    assert (found.drawn, dict(found.dropped), found.points) == ((), {}, ())
+    assert found.memory == {"rate": 0.5, "carry": 0.2, "noise": 0.0}
+
+
+def test_a_group_of_unknown_versions_is_given_up_and_counted_as_that() -> None:
+    found = select([pooled(None, 9), pooled(9, 9), pooled(9, 9)])
+    assert found.drawn == (1, 2)
+    assert dict(found.dropped) == {0: "versions_missing"}
+    assert [point.value for point in found.points if point.name == REJECTED.name] == [0]
