@@ -63,7 +63,7 @@ class Loss:
     value: Tensor
     metrics: dict[Metric, tuple[float, float]]
     importance: ImportanceWeights | None = None
-    """What a correction made of each token; None without one (``lagoon/corrections.py``)."""
+    """What became of each token's ratio; None where the loss has none."""
 
 
 def token_weights(
@@ -94,8 +94,11 @@ def clipped_surrogate(batch: TokenBatch, *, clip_low: float, clip_high: float) -
     unclipped_gain, clipped_gain = ratio * batch.advantages, clipped * batch.advantages
     value = -(unclipped_gain.minimum(clipped_gain) * batch.weights).sum()
     active = batch.weights != 0
-    was_clipped = (clipped_gain < unclipped_gain) & active
-    return Loss(value, {CLIPPED: (float(was_clipped.sum()), float(active.sum()))})
+    was_clipped = (clipped_gain < unclipped_gain).detach()
+    shown = {CLIPPED: (float((was_clipped & active).sum()), float(active.sum()))}
+    weight, too_low = (ratio * ~was_clipped).detach(), (ratio < 1.0).detach()
+    cut = ImportanceWeights(weight, was_clipped & too_low, was_clipped & ~too_low)
+    return Loss(value, shown, cut)
 
 
 def reference_divergence(batch: TokenBatch) -> Loss:

@@ -100,6 +100,12 @@ WORST_HISTOGRAM = Metric(
     "Trajectories by the staleness of their oldest token.",
     "histogram",
 )
+MASKED_HISTOGRAM = Metric(
+    "staleness/masked_tokens",
+    "policy versions",
+    "Trained tokens that a correction gave weight 0, by trained version minus behavior version.",
+    "histogram",
+)
 SPAN_HISTOGRAM = Metric(
     "staleness/span_trajectories",
     "policy versions",
@@ -181,14 +187,6 @@ CLIPPED = Metric(
     "Trained tokens whose importance ratio was cut, those that a correction masked included.",
 )
 MASKED = Metric("trainer/masked_ratio", "share", "Trained tokens that a correction gave weight 0.")
-MISMATCH = Metric(
-    "mismatch/logprob_abs",
-    "nats",
-    "Mean absolute difference between generator and trainer log-probabilities at the same version.",
-)
-KL_BEHAVIOR = Metric(
-    "mismatch/kl", "nats", "Estimate r - log r - 1 of the divergence from the behavior policy."
-)
 DRIFT_TOKENS = Metric(
     "drift/tokens",
     "tokens",

@@ -20,13 +20,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lagoon.config import RunConfig
 from lagoon.homes import make_short_folder
-from lagoon.points import Point
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.actors.generator import GeneratorActor
 from workers.actors.trainer import TrainerActor
 from workers.generators import RunFailed, UpdateReport, failure
 from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
 from workers.settings import own_home
+from workers.step_report import StepReport
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -152,19 +152,12 @@ class RemoteTrainer(RemoteActor):
             await _ready("The trainer", self)
             self._is_ready = True
 
-    async def step(
-        self, samples: Sequence[TrainingSample], learning_rate: float
-    ) -> dict[str, tuple[float, float]]:
-        """One optimizer step; returns (sum, count) by metric name."""
-        sums: dict[str, tuple[float, float]] = await _from_trainer(
+    async def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
+        """One optimizer step."""
+        report: StepReport = await _from_trainer(
             self._actor.step.remote(list(samples), learning_rate)
         )
-        return sums
-
-    async def drift(self) -> list[Point]:
-        """How far the policy was, at the last step, from those that had sampled its batch."""
-        points: list[Point] = await _from_trainer(self._actor.drift.remote())
-        return points
+        return report
 
     async def logprobs(
         self, samples: Sequence[TrainingSample], temperature: float | None = None

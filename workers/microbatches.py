@@ -42,7 +42,7 @@ class MicroBatch:
     versions: Tensor
     """Policy version that sampled each token; -1 where unknown."""
     trajectories: Tensor
-    """Which of the row's batch each token is of; 0 in padding and in a shared prompt."""
+    """Which trajectory of the batch each token is of; any one in padding and a shared prompt."""
     layout: Layout | None
     """None when each row holds one trajectory, which sees all that stands before."""
     rows: tuple[Row, ...]

@@ -110,6 +110,7 @@ def staleness_counts(account: StalenessAccount) -> dict[str, dict[int, int]]:
         m.TOTAL_HISTOGRAM.name: dict(account.total),
         m.WORST_HISTOGRAM.name: dict(account.worst),
         m.SPAN_HISTOGRAM.name: dict(account.span),
+        **({m.MASKED_HISTOGRAM.name: dict(account.masked)} if account.masked else {}),
     }
 
 

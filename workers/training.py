@@ -22,19 +22,16 @@ from transformers import AutoModelForCausalLM
 
 from lagoon.checkpoints import OPTIMIZER
 from lagoon.config import RunConfig, TrainerConfig
-from lagoon.drift import TokenScores, drift, drift_points
-from lagoon.losses import ImportanceWeights, TokenBatch
+from lagoon.corrections import interpolated_proximal
+from lagoon.drift import TokenScores
+from lagoon.losses import Loss, TokenBatch
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import (
     ENTROPY,
     GRAD_NORM,
-    KL_BEHAVIOR,
     LEARNING_RATE,
     LOSS,
-    MISMATCH,
-    Metric,
 )
-from lagoon.points import Point
 from lagoon.trajectory import TrainingSample
 from workers.microbatches import MicroBatch, by_trajectory, micro_batches
 from workers.models.writing import save_model_folder, weights_beside
@@ -42,9 +39,10 @@ from workers.optimizer import Optimizer
 from workers.packing import alone, sharing_prompts
 from workers.payload import checksum
 from workers.policy import Policy
+from workers.step_report import StepReport, Sums, add
 
-Sums = dict[Metric, tuple[float, float]]
-"""(sum, count) of each metric."""
+Scores = dict[int, TokenScores]
+"""What was found of the tokens of each trajectory, by its position in the batch."""
 
 
 class NonFiniteGradient(ArithmeticError):
@@ -72,8 +70,6 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.version = version
         """Optimizer steps taken since the model folder."""
-        self.drift: list[Point] = []
-        """How far the policy was, at the last step, from those that had sampled its batch."""
         self._model_folder = model_folder
         self._dtype = config.model.dtype
         self._method: PolicyGradient = method
@@ -96,17 +92,17 @@ class Trainer:
         # Dropout would train another policy than the one that sampled.
         return model.eval()
 
-    def step(
-        self, samples: Sequence[TrainingSample], learning_rate: float
-    ) -> dict[str, tuple[float, float]]:
-        """One optimizer step on all ``samples``; returns (sum, count) by metric name.
+    def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
+        """One optimizer step on all ``samples``.
 
         Raises ``NonFiniteGradient``, leaving weights and optimizer as they were.
         """
         sums: Sums = {}
-        scores: dict[int, TokenScores] = {}
+        scores: Scores = {}
         for batch in self._micro_batches(samples):
-            _add(sums, self._accumulate(batch, scores))
+            more, found = self._accumulate(batch)
+            add(sums, more)
+            scores |= found
             self._optimizer.collect_gradient()
         norm = self._optimizer.gradient_norm()
         if not math.isfinite(norm):
@@ -115,14 +111,14 @@ class Trainer:
                 f"the gradient of step {self.version + 1} is {norm}: the step was refused, the "
                 f"weights are those of step {self.version}"
             )
-        trajectories = [sample.trajectory for sample in samples]
-        found = [scores.get(index, TokenScores(())) for index in range(len(samples))]
-        self.drift = drift_points(drift(trajectories, found, self.version))
         self._optimizer.step(learning_rate, norm)
         self.version += 1
-        _add(sums, {GRAD_NORM: (norm, 1.0), LEARNING_RATE: (learning_rate, 1.0)})
+        add(sums, {GRAD_NORM: (norm, 1.0), LEARNING_RATE: (learning_rate, 1.0)})
         sums[LOSS] = (sums.get(LOSS, (0.0, 0.0))[0], 1.0)
-        return {metric.name: pair for metric, pair in sums.items()}
+        return StepReport(
+            {metric.name: pair for metric, pair in sums.items()},
+            tuple(scores[index] for index in range(len(samples))),
+        )
 
     def logprobs(
         self, samples: Sequence[TrainingSample], temperature: float | None = None
@@ -166,16 +162,32 @@ class Trainer:
         rows = sharing_prompts(trajectories, max_tokens) if shares else alone(trajectories)
         return micro_batches(samples, rows, max_tokens, self._device)
 
-    def _accumulate(self, batch: MicroBatch, scores: dict[int, TokenScores]) -> Sums:
-        """Add the gradient of one micro-batch, and what it found of each trajectory's tokens to
-        ``scores``; return its metrics."""
+    def _accumulate(self, batch: MicroBatch) -> tuple[Sums, Scores]:
+        """Add the gradient of one micro-batch; return its metrics, and what its tokens scored."""
         if not bool(batch.action_mask.any()):
-            return {}
+            return {}, {own.index: TokenScores(()) for row in batch.rows for own in row.placed}
+        loss, logprobs = self._loss(batch)
+        loss.value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        mask = batch.action_mask
+        shown: Sums = {
+            ENTROPY: (float(-logprobs[mask].sum()), float(mask.sum())),
+            LOSS: (float(loss.value.detach()), 1.0),
+        }
+        return {**loss.metrics, **shown}, _scores(batch, logprobs, loss)
+
+    def _loss(self, batch: MicroBatch) -> tuple[Loss, torch.Tensor]:
+        """The method's loss, and the log-probabilities that it was made of."""
         logprobs = self._policy.logprobs(batch)
-        reference = None
+        reference, proximal = None, None
         if self._reference is not None:
             with torch.no_grad():
                 reference = self._reference.logprobs(batch)
+        if self._method.needs_proximal:
+            # One update per batch: the policy that the update begins with is the present one, so
+            # that the anchor is the one before it.
+            proximal = interpolated_proximal(
+                logprobs, batch.behavior_logprobs, batch.versions, self.version
+            )
         loss = self._method.loss(
             TokenBatch(
                 logprobs=logprobs,
@@ -183,50 +195,26 @@ class Trainer:
                 advantages=batch.advantages,
                 weights=batch.weights,
                 reference_logprobs=reference,
-                # A batch is one step: the policy before the update is the present one.
-                proximal_logprobs=logprobs.detach(),
+                proximal_logprobs=proximal,
                 trajectories=batch.trajectories,
             )
         )
-        scores.update(_scores_of(batch, logprobs.detach(), loss.importance))
-        loss.value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        observed = _observed(batch, logprobs.detach(), self.version)
-        return {**loss.metrics, **observed, LOSS: (float(loss.value.detach()), 1.0)}
+        return loss, logprobs.detach()
 
 
-def _observed(batch: MicroBatch, logprobs: torch.Tensor, version: int) -> Sums:
-    """What is worth knowing of a micro-batch before the step, whatever the method."""
-    mask = batch.action_mask
-    difference = (logprobs - batch.behavior_logprobs)[mask]
-    same_version = (batch.versions == version)[mask]
-    count = float(mask.sum())
-    divergence = difference.exp() - difference - 1.0
-    return {
-        ENTROPY: (float(-logprobs[mask].sum()), count),
-        KL_BEHAVIOR: (float(divergence.sum()), count),
-        MISMATCH: (float(difference[same_version].abs().sum()), float(same_version.sum())),
-    }
-
-
-def _scores_of(
-    batch: MicroBatch, logprobs: torch.Tensor, importance: ImportanceWeights | None
-) -> dict[int, TokenScores]:
-    """What a micro-batch shows of the sampled tokens of each trajectory, by its position."""
+def _scores(batch: MicroBatch, logprobs: torch.Tensor, loss: Loss) -> Scores:
+    """Of each trajectory's sampled tokens: log-probabilities, and what was cut."""
     found = dict(by_trajectory(batch, logprobs))
-    if importance is None:
+    cut = loss.importance
+    if cut is None:
         return {index: TokenScores(scores) for index, scores in found.items()}
-    cuts = (importance.below, importance.above, importance.is_masked)
-    below, above, masked = (dict(by_trajectory(batch, cut)) for cut in cuts)
+    below, above, masked = (
+        dict(by_trajectory(batch, part)) for part in (cut.below, cut.above, cut.is_masked)
+    )
     return {
         index: TokenScores(scores, below[index], above[index], masked[index])
         for index, scores in found.items()
     }
-
-
-def _add(sums: Sums, more: Sums) -> None:
-    for metric, (value, count) in more.items():
-        before = sums.get(metric, (0.0, 0.0))
-        sums[metric] = (before[0] + value, before[1] + count)
 
 
 def _array(parameter: torch.Tensor) -> NDArray[Any]:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from lagoon.clashes import Clash
-from lagoon.methods.grouped import Corrected
+from lagoon.methods.corrected import Corrected
+from lagoon.methods.grouped import GroupRelative
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
 
 
-class AsyncGRPO(Corrected):
+class AsyncGRPO(Corrected, GroupRelative):
     """GRPO on whatever the generators have finished, with an optional bound on its age
     (arXiv:2505.24298).
 

@@ -108,6 +108,16 @@ class PolicyGradient(Method):
         """True when the loss compares with the initial policy."""
         return False
 
+    @property
+    def needs_behavior(self) -> bool:
+        """True when the loss divides by the probabilities that the tokens were sampled with."""
+        return True
+
+    @property
+    def needs_proximal(self) -> bool:
+        """True when the loss reads the log-probabilities of the policy of one update ago."""
+        return False
+
     @abstractmethod
     def advantages(self, rewards: Sequence[float]) -> list[float]:
         """Advantages of one group, in the order of its rewards."""

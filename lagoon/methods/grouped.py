@@ -10,7 +10,6 @@ from pydantic import Field
 
 from lagoon.advantages import Deviation, group_standardized
 from lagoon.clashes import Clash
-from lagoon.corrections import CORRECTIONS, CorrectionName, corrected_surrogate
 from lagoon.losses import (
     Aggregation,
     Loss,
@@ -49,7 +48,7 @@ class GroupRelative(PolicyGradient):
 
     def clashes(self, config: RunConfig) -> list[Clash]:
         """A group without spread, and divisors that are missing or would have no effect."""
-        found = []
+        found = super().clashes(config)
         if self.group_size == 1:
             message = "a group of 1 has no spread to standardize: it takes 2 or more"
             found.append(Clash(("method.group_size", "method.name"), message))
@@ -116,35 +115,3 @@ class Clipped(GroupRelative):
     def surrogate(self, batch: TokenBatch) -> Loss:
         """The clipped surrogate."""
         return clipped_surrogate(batch, clip_low=self.clip_low, clip_high=self.clip_high)
-
-
-class Corrected(GroupRelative):
-    """One that corrects for tokens that another policy sampled, in a way that can be chosen."""
-
-    correction: CorrectionName = "clip"
-    """What multiplies the gradient of a token that another version sampled: "clip" is GRPO's own
-    clipped ratio, "none" takes such tokens as they are."""
-    ratio_low: float | None = Field(None, ge=0, lt=1)
-    """Lower bound of the correction's ratio (current over behavior policy); empty takes its own."""
-    ratio_high: float | None = Field(None, gt=1)
-    """Upper bound of the correction's ratio; empty takes its own."""
-    ratio_cap: float | None = Field(None, ge=1)
-    """Largest weight of the policy before the update over the behavior policy; only "decoupled" has
-    one."""
-
-    def clashes(self, config: RunConfig) -> list[Clash]:
-        """A bound that the correction does not have."""
-        found = super().clashes(config)
-        bounds = self._bounds()
-        for name in CORRECTIONS[self.correction].without_effect(**bounds):
-            message = f"{CORRECTIONS[self.correction].title} has no such bound: it has no effect"
-            found.append(Clash((f"method.ratio_{name}", "method.correction"), message))
-        return found
-
-    def surrogate(self, batch: TokenBatch) -> Loss:
-        """The corrected surrogate."""
-        correction = CORRECTIONS[self.correction]
-        return corrected_surrogate(batch, correction, correction.band(**self._bounds()))
-
-    def _bounds(self) -> dict[str, float | None]:
-        return {"low": self.ratio_low, "high": self.ratio_high, "cap": self.ratio_cap}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from lagoon.clashes import Clash
-from lagoon.methods.grouped import Corrected
+from lagoon.methods.corrected import Corrected
+from lagoon.methods.grouped import GroupRelative
 from lagoon.pace import Candidate, Excess, PaceSettings, PaceState, candidate, decide
 from lagoon.rejections import rejection, rejection_points
 from lagoon.selection import VERSIONS_MISSING, PooledGroup, Selection
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from lagoon.config import RunConfig
 
 
-class Pace(Corrected):
+class Pace(Corrected, GroupRelative):
     """Pool-Aware Control of Effective Staleness (arXiv:2609.36830), on asynchronous GRPO.
 
     A pool that holds more than its target gives up groups, at a smoothed rate, those first that

@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from lagoon.config import RunConfig
+from lagoon.corrections import CORRECTIONS
 from lagoon.methods.base import EVERY_MODE
 from lagoon.problems import field_problems
 from tests.builders import es_config, grpo_config
@@ -67,6 +68,18 @@ def test_the_method_decides_what_becomes_of_episodes_in_flight_unless_the_run_do
             {"method": {"name": "async_grpo", "group_size": 1}},
             {"method.group_size", "method.name"},
         ),
+        (
+            {"method": {"name": "async_grpo", "correction": "none", "ratio_high": 2}},
+            {"method.ratio_high", "method.correction"},
+        ),
+        (
+            {"method": {"name": "async_grpo", "correction": "tis", "ratio_low": 0.5}},
+            {"method.ratio_low", "method.correction"},
+        ),
+        (
+            {"method": {"name": "async_grpo", "correction": "clip", "ratio_cap": 2}},
+            {"method.ratio_cap", "method.correction"},
+        ),
     ],
 )
 def test_what_would_have_no_effect_is_refused_with_its_fields(
@@ -76,6 +89,23 @@ def test_what_would_have_no_effect_is_refused_with_its_fields(
         grpo_config(**sections)
     (problem,) = field_problems(caught.value, RunConfig)
     assert set(problem.fields) == fields
+
+
+def test_the_bounds_of_a_correction_are_its_own_unless_the_run_sets_them() -> None:
+    method = with_method(name="async_grpo", correction="dis", ratio_high=4).method
+    assert (method.band.low, method.band.high) == (0.7, 4)
+    assert with_method(name="async_grpo").method.band == CORRECTIONS["clip"].band()
+
+
+def test_a_method_says_what_its_correction_reads() -> None:
+    def needs(correction: str) -> tuple[bool, bool]:
+        method = with_method(name="async_grpo", correction=correction).method
+        return method.needs_behavior, method.needs_proximal
+
+    assert needs("none") == (False, False)
+    assert needs("icepop") == (True, False)
+    assert needs("decoupled") == (True, True)
+    assert grpo_config().method.needs_behavior
 
 
 def test_an_evolution_run_has_no_episodes_in_flight_during_an_update() -> None:

@@ -91,5 +91,5 @@ def test_grpo_publishes_to_both_nodes_and_stays_on_policy(
     ran = ran_on_both_nodes(config, tmp_path)
     assert set(ran.values(m.VERIFIED_ENGINES)) == {0, 1, 2}
     # Step 2 trained on what both engines sampled with the weights that were published to them.
-    assert all(value < 1e-5 for value in ran.values(m.MISMATCH).values())
+    assert all(value < 1e-5 for value in ran.values(m.DRIFT_LOGPROB_ABS).values())
     assert all(set(counts) == {"0"} for counts in ran.histograms(m.TOTAL_HISTOGRAM).values())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lagoon.config import RunConfig
+from lagoon.drift import TokenScores
 from lagoon.events import Event, HistogramLogged, StepLogged
 from lagoon.metrics import LEARNING_RATE, LOSS, Metric
 from lagoon.points import Point
@@ -20,6 +21,7 @@ from workers.loops.context import LoopContext, Progress
 from workers.reporting import Reporter
 from workers.resuming import FROM_THE_START, Restored, restored
 from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
+from workers.step_report import StepReport
 
 
 class ListSink:
@@ -145,15 +147,11 @@ class FakeTrainer:
     async def ready(self) -> None:
         """It was never not."""
 
-    async def step(
-        self, samples: Sequence[TrainingSample], learning_rate: float
-    ) -> dict[str, tuple[float, float]]:
+    async def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
         self.batches.append(list(samples))
         self.learning_rates.append(learning_rate)
-        return {LOSS.name: (2.0, 4.0), LEARNING_RATE.name: (learning_rate, 1.0)}
-
-    async def drift(self) -> list[Point]:
-        return []
+        sums = {LOSS.name: (2.0, 4.0), LEARNING_RATE.name: (learning_rate, 1.0)}
+        return StepReport(sums, tuple(TokenScores(_behavior(s.trajectory)) for s in samples))
 
     async def logprobs(
         self, samples: Sequence[TrainingSample], temperature: float | None = None
@@ -171,6 +169,11 @@ class FakeTrainer:
         self.saved.append(folder)
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / "weights").write_text(str(len(self.batches)))
+
+
+def _behavior(played: Trajectory) -> list[float]:
+    """What its tokens were sampled with: the scores of a trainer that differs from no generator."""
+    return [logprob for _, logprob in played.sampled]
 
 
 async def at_once(function: Callable[..., Any], *args: Any, **named: Any) -> Any:

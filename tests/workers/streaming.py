@@ -18,6 +18,7 @@ from workers.loops.context import Outcome
 from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.resuming import FROM_THE_START, Restored, restored
 from workers.rollout import EpisodeRequest, Sampled
+from workers.step_report import StepReport
 
 
 class Died(RuntimeError):
@@ -159,9 +160,7 @@ class StreamingTrainer(FakeTrainer):
         self.batches = [[] for _ in range(version)]
         self._chance = chance
 
-    async def step(
-        self, samples: Sequence[TrainingSample], learning_rate: float
-    ) -> dict[str, tuple[float, float]]:
+    async def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
         for _ in range(3):
             await self._chance.pause()
         return await super().step(samples, learning_rate)

@@ -10,13 +10,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lagoon.metrics import (
-    ENTROPY,
-    GRAD_NORM,
-    LEARNING_RATE,
-    LOSS,
-    MISMATCH,
-)
+from lagoon.drift import drift
+from lagoon.metrics import ENTROPY, GRAD_NORM, LEARNING_RATE, LOSS
 from lagoon.trajectory import TrainingSample, Trajectory
 from tests.builders import es_config, grpo_config
 from tests.workers.models_for_tests import VOCABULARY, build_model
@@ -126,7 +121,7 @@ def test_the_on_policy_gradient_is_the_mean_of_advantage_times_grad_log_policy(
     ours = trainer(model_folder)
     given = on_policy(ours, samples())
     for batch in ours._micro_batches(given):
-        ours._accumulate(batch, {})
+        ours._accumulate(batch)
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     total = sum(sample.trajectory.num_actions for sample in given)
     value = sum(
@@ -146,7 +141,7 @@ def test_cutting_into_micro_batches_changes_nothing(model_folder: Path) -> None:
     assert len(list(cut._micro_batches(given))) > 4
     for ours in (whole, cut):
         for batch in ours._micro_batches(given):
-            ours._accumulate(batch, {})
+            ours._accumulate(batch)
     pairs = zip(whole._policy.model.parameters(), cut._policy.model.parameters(), strict=True)
     for one, other in pairs:
         torch.testing.assert_close(one.grad, other.grad, atol=1e-7, rtol=1e-4)
@@ -174,7 +169,7 @@ def test_sharing_prompts_changes_neither_gradient_nor_metrics(model_folder: Path
     sums = [{}, {}]
     for place, ours in enumerate((shared, apart)):
         for batch in ours._micro_batches(given):
-            for metric, pair in ours._accumulate(batch, {}).items():
+            for metric, pair in ours._accumulate(batch)[0].items():
                 sums[place][metric] = pair
     assert sums[0].keys() == sums[1].keys()
     for metric, pair in sums[0].items():
@@ -226,7 +221,8 @@ def test_a_model_in_bfloat16_shares_prompts_too(model_folder: Path) -> None:
 def test_a_step_moves_the_policy_towards_what_had_an_advantage(model_folder: Path) -> None:
     ours = trainer(model_folder)
     given = on_policy(ours, samples())
-    sums = ours.step(given, 1e-3)
+    report = ours.step(given, 1e-3)
+    sums = report.sums
     after = on_policy(ours, given)
     gain = sum(
         sample.advantage
@@ -239,7 +235,11 @@ def test_a_step_moves_the_policy_towards_what_had_an_advantage(model_folder: Pat
     assert sums[GRAD_NORM.name][0] > 0
     count = sum(sample.trajectory.num_actions for sample in given)
     assert sums[ENTROPY.name][1] == count
-    assert sums[MISMATCH.name] == (pytest.approx(0, abs=1e-3), count)
+    found = drift([sample.trajectory for sample in given], report.scores, 0)
+    assert found.mismatch is not None
+    assert found.lag is None
+    assert found.mismatch.num_tokens == count
+    assert found.mismatch.logprob_abs == pytest.approx(0, abs=1e-5)
     assert sums[LOSS.name][0] == pytest.approx(
         -sum(s.advantage * s.token_weight * s.trajectory.num_actions for s in given), rel=1e-4
     )
@@ -249,7 +249,10 @@ def test_stale_tokens_do_not_count_as_mismatch(model_folder: Path) -> None:
     ours = trainer(model_folder)
     given = samples()
     ours.step(given, 1e-4)
-    assert ours.step(given, 1e-4)[MISMATCH.name] == (0.0, 0.0)
+    found = drift([sample.trajectory for sample in given], ours.step(given, 1e-4).scores, 1)
+    assert found.mismatch is None
+    assert found.lag is not None
+    assert found.lag.kl > 0
 
 
 def test_the_same_seed_and_samples_give_the_same_weights(model_folder: Path) -> None:
@@ -277,7 +280,7 @@ def test_a_gradient_that_is_not_finite_is_refused_and_changes_nothing(model_fold
 def test_long_gradients_are_scaled_down(model_folder: Path) -> None:
     ours = trainer(model_folder, trainer={"max_grad_norm": 1e-3, "beta1": 0.0, "beta2": 0.0})
     big = [replace(sample, advantage=1e6) for sample in samples()]
-    assert ours.step(big, 0.0)[GRAD_NORM.name][0] > 1.0
+    assert ours.step(big, 0.0).sums[GRAD_NORM.name][0] > 1.0
 
 
 def test_the_initial_policy_is_its_own_reference(model_folder: Path) -> None:
@@ -286,8 +289,7 @@ def test_the_initial_policy_is_its_own_reference(model_folder: Path) -> None:
         method={"name": "grpo", "num_prompts": 2, "group_size": 2, "kl_coefficient": 0.1},
     )
     given = on_policy(ours, samples())
-    first = ours.step(given, 1e-2)["trainer/kl_reference"]
-    second = ours.step(given, 1e-2)["trainer/kl_reference"]
+    first, second = (ours.step(given, 1e-2).sums["trainer/kl_reference"] for _ in range(2))
     assert first[0] == pytest.approx(0, abs=1e-4)
     assert second[0] > first[0]
 

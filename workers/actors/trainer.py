@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lagoon.config import RunConfig
-from lagoon.points import Point
 from lagoon.trajectory import TrainingSample
 from workers.imports import uncollected
 from workers.payload import Weights
+from workers.step_report import StepReport
 
 if TYPE_CHECKING:
     from workers.training import Trainer
@@ -41,18 +41,12 @@ class TrainerActor:
 
         self._loaded = Trainer(self._model_folder, self._config, self._checkpoint, self._version)
 
-    def step(
-        self, samples: Sequence[TrainingSample], learning_rate: float
-    ) -> dict[str, tuple[float, float]]:
-        """One optimizer step on all ``samples``; returns (sum, count) by metric name.
+    def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
+        """One optimizer step on all ``samples``.
 
         Raises ``workers.training.NonFiniteGradient`` with the weights as they were.
         """
         return self._trainer.step(samples, learning_rate)
-
-    def drift(self) -> list[Point]:
-        """How far the policy was, at the last step, from those that had sampled its batch."""
-        return self._trainer.drift
 
     def logprobs(
         self, samples: Sequence[TrainingSample], temperature: float | None = None

@@ -43,6 +43,7 @@ import numpy as np
 from lagoon import metrics as m
 from lagoon.advantages import has_signal
 from lagoon.books import token_points
+from lagoon.drift import drift, drift_points
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import CATALOGUE
@@ -63,6 +64,7 @@ from workers.reporting import (
     sync_points,
     waiting_points,
 )
+from workers.step_report import StepReport
 
 
 class TrainerHandle(Predictor, Protocol):
@@ -72,14 +74,8 @@ class TrainerHandle(Predictor, Protocol):
         """Wait until the model is loaded; raises ``RunFailed`` when it cannot be."""
         ...
 
-    async def step(
-        self, samples: Sequence[TrainingSample], learning_rate: float
-    ) -> dict[str, tuple[float, float]]:
-        """One optimizer step; returns (sum, count) by metric name."""
-        ...
-
-    async def drift(self) -> list[Point]:
-        """How far the policy was, at the last step, from those that had sampled its batch."""
+    async def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
+        """One optimizer step."""
         ...
 
     async def save(self, folder: str) -> None:
@@ -234,11 +230,12 @@ class PolicyGradientLoop:
         learning_rate = self._learning_rate()
         samples = self._samples(groups)
         trajectories = [sample.trajectory for sample in samples]
-        account = staleness_account(trajectories, self.version)
         await self.prover.confirm(self.trainer)
         self._is_stepping = True
-        sums = await self.trainer.step(samples, learning_rate)
-        drifted = await self.trainer.drift()
+        report = await self.trainer.step(samples, learning_rate)
+        masked = [scores.masked for scores in report.scores]
+        account = staleness_account(trajectories, self.version, masked)
+        drifted = drift_points(drift(trajectories, report.scores, self.version))
         trained_at = context.stopwatch()
         occupancy = [
             *ledger_points(self.ledger, self.method.pool_target),
@@ -261,7 +258,7 @@ class PolicyGradientLoop:
                 *occupancy,
                 *waiting_points(self.admission.backpressure_seconds(), context.generators.num_lost),
                 *rollout_points(trajectories, now - step_started),
-                *_trainer_points(sums),
+                *_trainer_points(report),
                 *drifted,
                 *(sync_points(proof) if proof else ()),
                 point(m.STEP_SECONDS, now - step_started),
@@ -321,8 +318,8 @@ def _reward_points(groups: Sequence[TrajectoryGroup]) -> list[Point]:
     ]
 
 
-def _trainer_points(sums: dict[str, tuple[float, float]]) -> list[Point]:
+def _trainer_points(report: StepReport) -> list[Point]:
     return [
         point(CATALOGUE[name], total / count if count else math.nan)
-        for name, (total, count) in sums.items()
+        for name, (total, count) in report.sums.items()
     ]

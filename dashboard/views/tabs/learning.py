@@ -17,10 +17,10 @@ TITLES = {
     "trainer": "Trainer",
     "reward": "Reward",
     "rollout": "Rollouts",
-    "mismatch": "Generators against the trainer",
+    "drift": "Generators against the trainer",
     "time": "Time and throughput",
 }
-TOGETHER = {"throughput": "time", "sync": "mismatch"}
+TOGETHER = {"throughput": "time", "sync": "drift"}
 """Small panels that are shown under another's title."""
 COLUMNS = 3
 

@@ -35,6 +35,7 @@ from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.loops.state import LoopState, read_state
 from workers.resuming import Restored
 from workers.rollout import EpisodeRequest
+from workers.step_report import StepReport
 
 METHODS_OF_POOLS: dict[str, dict[str, Any]] = {
     "unfiltered": UNFILTERED,
@@ -134,7 +135,7 @@ async def test_one_step_off_trains_on_the_policy_before_the_last_update(
 @pytest.mark.parametrize("seed", range(3))
 async def test_without_a_bound_the_pool_grows_unless_it_is_paced(tmp_path: Path, seed: int) -> None:
     class Slow(StreamingTrainer):
-        async def step(self, *arguments: Any) -> dict[str, tuple[float, float]]:
+        async def step(self, *arguments: Any) -> StepReport:
             for _ in range(200):
                 await asyncio.sleep(0)
             return await super().step(*arguments)

@@ -26,6 +26,7 @@ from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.loops.state import read_state
 from workers.resuming import Candidates, restored
 from workers.rollout import EpisodeRequest
+from workers.step_report import StepReport
 
 
 async def test_training_goes_on_beside_an_evaluation_and_the_next_publish_waits_for_it(
@@ -50,7 +51,7 @@ async def test_training_goes_on_beside_an_evaluation_and_the_next_publish_waits_
             return super()._finished_one(episode)
 
     class Trainer(StreamingTrainer):
-        async def step(self, *arguments: Any) -> dict[str, tuple[float, float]]:
+        async def step(self, *arguments: Any) -> StepReport:
             seen.append(f"step {len(self.batches) + 1}")
             return await super().step(*arguments)
 

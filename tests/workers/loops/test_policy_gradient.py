@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,14 @@ import pytest
 
 from lagoon import metrics as m
 from lagoon.config import RunConfig
+from lagoon.drift import TokenScores
 from lagoon.events import CheckpointLogged, TrajectoryLogged
 from tests.builders import grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
 from workers.generators import RunFailed
 from workers.loops.policy_gradient import PolicyGradientLoop, shuffled
 from workers.rollout import EpisodeRequest
+from workers.step_report import StepReport
 
 
 def alternating(request: EpisodeRequest, generator: FakeGenerator) -> float:
@@ -38,6 +41,21 @@ async def test_a_synchronous_run_trains_on_nothing_stale(tmp_path: Path) -> None
     assert sink.histograms(m.WORST_HISTOGRAM) == {step: {0: 4} for step in (1, 2, 3)}
     assert sink.histograms(m.SPAN_HISTOGRAM) == {step: {1: 4} for step in (1, 2, 3)}
     assert set(sink.values(m.STALENESS_COVERAGE).values()) == {1.0}
+
+
+async def test_drift_is_told_with_its_cause_and_masked_tokens_by_their_age(tmp_path: Path) -> None:
+    class Masking(FakeTrainer):
+        async def step(self, samples: Any, learning_rate: float) -> StepReport:
+            report = await super().step(samples, learning_rate)
+            cut = TokenScores((-1.5, -1.0), (True, False), (False, False), (True, False))
+            return replace(report, scores=(cut, *report.scores[1:]))
+
+    context, sink = loop_context(grpo_config(), [FakeGenerator(alternating)], tmp_path)
+    await PolicyGradientLoop(context, Masking()).run()
+    assert sink.histograms(m.MASKED_HISTOGRAM) == {step: {0: 1} for step in (1, 2, 3)}
+    counts = {p.labels["cause"]: p.value for _, p in sink.points(m.DRIFT_TOKENS)}
+    assert counts == {"mismatch": 8, "lag": 0, "unknown": 0}
+    assert set(sink.values(m.DRIFT_LOGPROB_ABS).values()) == {0.5 / 8}
 
 
 async def test_generation_of_a_batch_starts_only_after_the_publish_before_it(
@@ -91,7 +109,7 @@ async def test_a_stop_request_saves_the_weights_and_ends_as_stopped(tmp_path: Pa
     loop = PolicyGradientLoop(context, trainer)
     step = trainer.step
 
-    async def step_then_stop(*arguments: Any) -> dict[str, tuple[float, float]]:
+    async def step_then_stop(*arguments: Any) -> StepReport:
         if loop.version == 4:
             context.stop.set()
         return await step(*arguments)
