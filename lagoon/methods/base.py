@@ -101,6 +101,7 @@ class PolicyGradient(Method):
             memory,
             batch_size=self.prompts_per_step,
             hard_bound=self.hard_bound,
+            needs_behavior=self.needs_behavior,
         )
 
     @property

@@ -12,7 +12,7 @@ from lagoon.methods.corrected import Corrected
 from lagoon.methods.grouped import GroupRelative
 from lagoon.pace import Candidate, Excess, PaceSettings, PaceState, candidate, decide
 from lagoon.rejections import rejection, rejection_points
-from lagoon.selection import VERSIONS_MISSING, PooledGroup, Selection
+from lagoon.selection import VERSIONS_MISSING, PooledGroup, Selection, unfit
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
@@ -61,6 +61,11 @@ class Pace(Corrected, GroupRelative):
         return self.target
 
     @property
+    def needs_behavior(self) -> bool:
+        """Always: drift is measured from what the tokens were sampled with."""
+        return True
+
+    @property
     def needs_scores(self) -> bool:
         """The drift of a prefix is what the trainer makes of it now."""
         return True
@@ -70,9 +75,10 @@ class Pace(Corrected, GroupRelative):
     ) -> Selection:
         """The oldest groups that the controller keeps; ``memory`` is its state, and the noise of
         the numbers when it was last seen."""
-        noise = _noise(pool, version, memory.get("noise", 0.0))
-        known = [at for at, pooled in enumerate(pool) if pooled.has_versions]
-        unknown = {at: VERSIONS_MISSING for at in range(len(pool)) if at not in known}
+        unknown = {at: VERSIONS_MISSING for at, one in enumerate(pool) if not one.has_versions}
+        unknown |= unfit(pool, version, hard_bound=None, needs_behavior=True)
+        known = [at for at in range(len(pool)) if at not in unknown]
+        noise = _noise([pool[at] for at in known], version, memory.get("noise", 0.0))
         seen = [_candidates(pool[at], version, noise) for at in known]
         before = PaceState(memory.get("rate", 0.0), memory.get("carry", 0.0))
         state, choice = decide(self._settings(), before, seen)

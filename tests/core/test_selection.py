@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +33,25 @@ def test_there_is_no_batch_before_there_are_enough_groups() -> None:
 def test_stale_groups_are_given_up_even_when_there_is_no_batch() -> None:
     found = oldest_first([pooled(0), pooled(5)], 5, {}, batch_size=2, hard_bound=2)
     assert (found.drawn, dict(found.dropped)) == ((), {0: STALE})
+
+
+def test_what_the_loss_needs_and_is_not_there_is_a_reason_and_never_a_zero() -> None:
+    silent = replace(trajectory(versions=(5,)), behavior_logprobs=(math.nan,))
+    pool = [
+        pooled(5, None),
+        PooledGroup.of(TrajectoryGroup("p", (trajectory(versions=(5,)), silent))),
+        PooledGroup.of(TrajectoryGroup("p", (trajectory(versions=(5,), reward=math.nan),))),
+        pooled(5),
+    ]
+    found = oldest_first(pool, 5, {}, batch_size=1, hard_bound=2)
+    assert found.dropped == {
+        0: "versions_missing",
+        1: "logprobs_missing",
+        2: "reward_not_finite",
+    }
+    assert found.drawn == (3,)
+    unbounded = oldest_first(pool, 5, {}, batch_size=1, needs_behavior=False)
+    assert (unbounded.drawn, unbounded.dropped) == ((0,), {2: "reward_not_finite"})
 
 
 @given(
