@@ -6,6 +6,7 @@
       config.json  tokenizer.json  model.safetensors     a model folder, usable by anybody
       lagoon/
         optimizer.safetensors                            what the trainer needs to go on
+        critic.safetensors                               a critic and its optimizer, where one is
         loop.json                                        counters, pool, prompts in flight
         manifest.json                                    written last: names every other file
 
@@ -27,6 +28,7 @@ PARTS = "lagoon"
 """Folder, inside a checkpoint, of all that is not the model."""
 MANIFEST = f"{PARTS}/manifest.json"
 OPTIMIZER = f"{PARTS}/optimizer.safetensors"
+CRITIC = f"{PARTS}/critic.safetensors"
 LOOP = f"{PARTS}/loop.json"
 UPDATES = "updates.jsonl"
 """Beside an evolution run's checkpoints: every update since the start of its attempt."""

@@ -49,8 +49,8 @@ def adaptive_trace(num_actions: int, scale: float = 1.5) -> float:
 
 
 def generalized_advantages(
-    rewards: Sequence[float],
-    values: Sequence[float],
+    rewards: ArrayLike,
+    values: ArrayLike,
     action_mask: Sequence[int],
     *,
     discount: float = 1.0,

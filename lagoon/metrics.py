@@ -221,6 +221,25 @@ DRIFT_MASKED = Metric(
     "share",
     "Trained tokens that a correction gave weight 0; labels: cause, side.",
 )
+VALUE_LOSS = Metric(
+    "trainer/value_loss",
+    "reward²",
+    "The critic's squared error of the returns, before its updates.",
+)
+EXPLAINED_VARIANCE = Metric(
+    "trainer/explained_variance",
+    "share",
+    "Part of the variance of returns that the critic's values explain: 1 is all of it, 0 no more "
+    "than their mean does.",
+)
+CRITIC_GRAD_NORM = Metric(
+    "trainer/critic_grad_norm",
+    "norm",
+    "Gradient norm of the critic before clipping, mean over its updates of the step.",
+)
+CRITIC_LEARNING_RATE = Metric(
+    "trainer/critic_learning_rate", "1/step", "Learning rate of the critic in this step."
+)
 KL_REFERENCE = Metric(
     "trainer/kl_reference", "nats", "Estimate of the divergence from the initial policy."
 )

@@ -79,5 +79,7 @@ class TrainingSample:
     """A trajectory ready for the loss: its advantage and the weight of each of its tokens."""
 
     trajectory: Trajectory
-    advantage: float
+    advantage: float | tuple[float, ...]
+    """Of all of its tokens, or of each: then as long as the trajectory. On its way to a trainer
+    with a critic it is what the trajectory earned."""
     token_weight: float

@@ -95,7 +95,8 @@ def _padded(
             known = [-1 if version is None else version for version in trajectory.versions[kept]]
             versions[here] = torch.tensor(known)
             owners[here] = own.index
-            advantages[here] = sample.advantage
+            advantage = torch.tensor(sample.advantage)
+            advantages[here] = advantage[kept] if advantage.ndim else advantage
             weights[here] = sample.token_weight
             if own.skipped and own.length:
                 before[place, own.start] = own.skipped - 1

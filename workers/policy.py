@@ -41,7 +41,7 @@ class Policy:
         given = {
             "input_ids": token_ids,
             "use_cache": False,
-            **_seen(batch.layout, self.model.dtype),
+            **as_arguments(batch.layout, self.model.dtype),
         }
         if self._is_split:
             states = self.model.base_model(**given).last_hidden_state
@@ -66,7 +66,7 @@ def _is_body_and_head(model: Any) -> bool:
     return torch.allclose(model.get_output_embeddings()(states), whole, rtol=1e-3, atol=1e-3)
 
 
-def _seen(layout: Layout | None, dtype: torch.dtype) -> dict[str, Tensor]:
+def as_arguments(layout: Layout | None, dtype: torch.dtype) -> dict[str, Tensor]:
     """A layout as arguments of the model: what is not seen scores the lowest number."""
     if layout is None:
         return {}
@@ -102,7 +102,7 @@ def _comes_out_the_same(model: Any) -> bool:
     owners = torch.tensor([0] * 6 + [1] * 2, device=model.device)
     positions = torch.tensor([0, 1, 2, 3, 4, 5, 4, 5], device=model.device)
     attends = (ids <= ids[:, None]) & ((ids < 4) | (owners == owners[:, None]))
-    seen = _seen(Layout(positions[None], attends[None, None]), model.dtype)
+    seen = as_arguments(Layout(positions[None], attends[None, None]), model.dtype)
 
     def states(token_ids: Tensor, **given: Tensor) -> Tensor:
         answer = model.base_model(input_ids=token_ids[None], use_cache=False, **given)

@@ -3,7 +3,8 @@
 ::
 
     samples ─▶ micro-batches ─▶ log-probabilities ─▶ method.loss ─▶ backward ┐ (summed)
-               weights ◀─ optimizer step ◀─ clip ◀─ refuse NaN ◀─ gradient ◀─┘
+       ▲       weights ◀─ optimizer step ◀─ clip ◀─ refuse NaN ◀─ gradient ◀─┘
+       └─ advantages of each token, from a critic (``critic.py``), for methods that have one
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from lagoon.checkpoints import OPTIMIZER
+from lagoon.checkpoints import CRITIC, OPTIMIZER
 from lagoon.config import RunConfig, TrainerConfig
 from lagoon.corrections import interpolated_proximal
 from lagoon.drift import TokenScores
 from lagoon.losses import Loss, TokenBatch
 from lagoon.methods import PolicyGradient
+from lagoon.methods.actor_critic import ActorCritic
 from lagoon.metrics import (
     ENTROPY,
     GRAD_NORM,
@@ -33,6 +35,8 @@ from lagoon.metrics import (
     LOSS,
 )
 from lagoon.trajectory import TrainingSample
+from workers.critic import Critic, NonFiniteCritic
+from workers.judging import Judge, Judged
 from workers.microbatches import MicroBatch, by_trajectory, micro_batches
 from workers.models.writing import save_model_folder, weights_beside
 from workers.optimizer import Optimizer
@@ -82,8 +86,13 @@ class Trainer:
             frozen = copy.deepcopy(model) if checkpoint is None else self._loaded(model_folder)
             self._reference = Policy(frozen.requires_grad_(False), self._policy.temperature)
         self._optimizer = Optimizer(dict(model.named_parameters()), settings)
+        self._judge: Judge | None = None
+        if isinstance(method, ActorCritic):
+            self._judge = Judge(method, Critic(model, settings, self._micro_batches))
         if checkpoint is not None:
             self._optimizer.load(load_file(checkpoint / OPTIMIZER))
+            if self._judge is not None:
+                self._judge.critic.load(load_file(checkpoint / CRITIC))
 
     def _loaded(self, folder: Path) -> Any:
         model = AutoModelForCausalLM.from_pretrained(
@@ -95,30 +104,48 @@ class Trainer:
     def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
         """One optimizer step on all ``samples``.
 
+        Where the method has a critic, the samples' advantages are what they earned; the critic is
+        updated as well, and in its warm-up nothing else is.
+
         Raises ``NonFiniteGradient``, leaving weights and optimizer as they were.
         """
         sums: Sums = {}
         scores: Scores = {}
-        for batch in self._micro_batches(samples):
-            more, found = self._accumulate(batch)
+        judged = None if self._judge is None else self._judge.judged(samples, self.version)
+        is_policy_trained = judged is None or judged.updates.policy > 0
+        for batch in self._micro_batches(samples if judged is None else judged.samples):
+            more, found = self._accumulate(batch, learns=is_policy_trained)
             add(sums, more)
             scores |= found
             self._optimizer.collect_gradient()
-        norm = self._optimizer.gradient_norm()
-        if not math.isfinite(norm):
-            self._optimizer.drop_gradient()
-            raise NonFiniteGradient(
-                f"the gradient of step {self.version + 1} is {norm}: the step was refused, the "
-                f"weights are those of step {self.version}"
-            )
-        self._optimizer.step(learning_rate, norm)
+        norm = self._optimizer.gradient_norm() if is_policy_trained else 0.0
+        self._refuse_unless_finite(norm)
+        if self._judge is not None and judged is not None:
+            add(sums, self._learned(self._judge, judged, learning_rate))
+        if is_policy_trained:
+            self._optimizer.step(learning_rate, norm)
+            add(sums, {GRAD_NORM: (norm, 1.0), LEARNING_RATE: (learning_rate, 1.0)})
         self.version += 1
-        add(sums, {GRAD_NORM: (norm, 1.0), LEARNING_RATE: (learning_rate, 1.0)})
         sums[LOSS] = (sums.get(LOSS, (0.0, 0.0))[0], 1.0)
         return StepReport(
             {metric.name: pair for metric, pair in sums.items()},
             tuple(scores[index] for index in range(len(samples))),
         )
+
+    def _refuse_unless_finite(self, norm: float, whose: str = "") -> None:
+        if not math.isfinite(norm):
+            self._optimizer.drop_gradient()
+            raise NonFiniteGradient(
+                f"the gradient of step {self.version + 1}{whose} is {norm}: the step was refused, "
+                f"the weights are those of step {self.version}"
+            )
+
+    def _learned(self, judge: Judge, judged: Judged, learning_rate: float) -> Sums:
+        try:
+            return judge.learn(judged, learning_rate)
+        except NonFiniteCritic as error:
+            self._refuse_unless_finite(error.norm, " of the critic")
+            raise
 
     def logprobs(
         self, samples: Sequence[TrainingSample], temperature: float | None = None
@@ -144,7 +171,7 @@ class Trainer:
 
     def save(self, folder: Path) -> None:
         """Write the weights as a Hugging Face folder, tokenizer included, and the optimizer's state
-        as a part of the checkpoint that it becomes."""
+        and a critic as parts of the checkpoint that it becomes."""
         weights = weights_beside(folder)
         tensors = {
             name: parameter.detach().cpu().contiguous()
@@ -154,6 +181,8 @@ class Trainer:
         save_model_folder(folder, self._model_folder, self._dtype, weights)
         (folder / OPTIMIZER).parent.mkdir(exist_ok=True)
         save_file(self._optimizer.state(), folder / OPTIMIZER)
+        if self._judge is not None:
+            save_file(self._judge.critic.state(), folder / CRITIC)
 
     def _micro_batches(self, samples: Sequence[TrainingSample]) -> Iterator[MicroBatch]:
         max_tokens = self._settings.microbatch_tokens
@@ -162,12 +191,15 @@ class Trainer:
         rows = sharing_prompts(trajectories, max_tokens) if shares else alone(trajectories)
         return micro_batches(samples, rows, max_tokens, self._device)
 
-    def _accumulate(self, batch: MicroBatch) -> tuple[Sums, Scores]:
-        """Add the gradient of one micro-batch; return its metrics, and what its tokens scored."""
+    def _accumulate(self, batch: MicroBatch, *, learns: bool = True) -> tuple[Sums, Scores]:
+        """Add the gradient of one micro-batch, where the policy ``learns`` from it; return its
+        metrics, and what its tokens scored."""
         if not bool(batch.action_mask.any()):
             return {}, {own.index: TokenScores(()) for row in batch.rows for own in row.placed}
-        loss, logprobs = self._loss(batch)
-        loss.value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        with torch.set_grad_enabled(learns):
+            loss, logprobs = self._loss(batch)
+        if learns:
+            loss.value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         mask = batch.action_mask
         shown: Sums = {
             ENTROPY: (float(-logprobs[mask].sum()), float(mask.sum())),

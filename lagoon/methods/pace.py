@@ -75,7 +75,9 @@ class Pace(Corrected, GroupRelative):
     ) -> Selection:
         """The oldest groups that the controller keeps; ``memory`` is its state, and the noise of
         the numbers when it was last seen."""
-        unknown = {at: VERSIONS_MISSING for at, one in enumerate(pool) if not one.has_versions}
+        unknown: dict[int, str] = {
+            at: VERSIONS_MISSING for at, one in enumerate(pool) if not one.has_versions
+        }
         unknown |= unfit(pool, version, hard_bound=None, needs_behavior=True)
         known = [at for at in range(len(pool)) if at not in unknown]
         noise = _noise([pool[at] for at in known], version, memory.get("noise", 0.0))

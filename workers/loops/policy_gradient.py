@@ -311,11 +311,14 @@ def shuffled(rewards: Sequence[Sequence[float]], key: tuple[int, int]) -> list[l
 
 def _reward_points(groups: Sequence[TrajectoryGroup]) -> list[Point]:
     rewards = [reward for group in groups for reward in group.rewards]
-    return [
+    found = [
         point(m.REWARD_MEAN, float(np.mean(rewards))),
         point(m.REWARD_STD, float(np.std(rewards))),
-        point(m.ZERO_VARIANCE_GROUPS, sum(not has_signal(group.rewards) for group in groups)),
     ]
+    if len(rewards) > len(groups):  # else nothing is compared within them
+        flat = sum(not has_signal(group.rewards) for group in groups)
+        found.append(point(m.ZERO_VARIANCE_GROUPS, flat))
+    return found
 
 
 def _trainer_points(report: StepReport) -> list[Point]:

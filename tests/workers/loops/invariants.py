@@ -13,6 +13,7 @@ from workers.loops.state import LoopState
 NUM_STEPS = 6
 UNFILTERED: dict[str, Any] = {"name": "async_grpo"}
 PACED: dict[str, Any] = {"name": "pace", "target": 4}
+SINGLE: dict[str, Any] = {"name": "sao", "critic_warmup_steps": 1}
 ONE_STEP_OFF: dict[str, Any] = {"name": "one_step_off"}
 
 
@@ -20,7 +21,7 @@ def overlapping(
     method: dict[str, Any], mode: str | None = None, *, steps: int = NUM_STEPS, places: int = 16
 ) -> RunConfig:
     return grpo_config(
-        method={"num_prompts": 2, "group_size": 2} | method,
+        method={"num_prompts": 2} | ({} if method == SINGLE else {"group_size": 2}) | method,
         rollout={"weight_update_mode": mode, "max_concurrent": places},
         budget={"max_steps": steps},
         checkpoint={"every_steps": 2},

@@ -21,6 +21,7 @@ from tests.workers.loops.invariants import (
     NUM_STEPS,
     ONE_STEP_OFF,
     PACED,
+    SINGLE,
     UNFILTERED,
     bounds_hold,
     evaluations_are_of_their_versions,
@@ -49,6 +50,7 @@ METHODS = st.one_of(
         st.one_of(
             st.just(UNFILTERED),
             st.just(PACED),
+            st.just(SINGLE),
             st.builds(
                 lambda bound, drops: UNFILTERED | {"max_staleness": bound, "drop_stale": drops},
                 st.integers(1, 3),
