@@ -11,18 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lagoon.screening import DropReason
 from lagoon.trajectory import Trajectory, TrajectoryGroup
 
 if TYPE_CHECKING:
     from lagoon.points import Point
-
-STALE = "stale"
-"""Reason of a group with a token that lags more than the method's hard bound allows."""
-
-VERSIONS_MISSING = "versions_missing"
-"""Reason of a group with a trajectory of which no token's version is known."""
-REWARD_NOT_FINITE = "reward_not_finite"
-"""Reason of a prompt without enough trajectories whose reward is a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +25,8 @@ class PooledGroup:
     group: TrajectoryGroup
     oldest_version: int | None
     """Of any of its sampled tokens; None when no token's version is known."""
+    misses_versions: bool = False
+    """Whether the version of some sampled token is unknown."""
     scores: tuple[tuple[float, ...], ...] | None = None
     """Log-probabilities of each trajectory's own tokens under the trainer's present policy, for
     methods that ask for them."""
@@ -39,13 +34,9 @@ class PooledGroup:
     @classmethod
     def of(cls, group: TrajectoryGroup) -> PooledGroup:
         """The group, with what every selection asks of it."""
-        known = [
-            version
-            for trajectory in group.trajectories
-            for version, _ in trajectory.sampled
-            if version is not None
-        ]
-        return cls(group, min(known, default=None))
+        versions = [born for each in group.trajectories for born, _ in each.sampled]
+        known = [version for version in versions if version is not None]
+        return cls(group, min(known, default=None), len(known) < len(versions))
 
     @property
     def has_versions(self) -> bool:
@@ -62,12 +53,17 @@ class PooledGroup:
             raise ValueError("the group was not scored")
         yield from zip(self.group.trajectories, self.scores, strict=True)
 
-    def worst(self, version: int) -> int:
-        """Staleness of its oldest token when it is trained on at ``version``.
+    def why_dropped(self, version: int, hard_bound: int | None) -> DropReason | None:
+        """Why it may not be trained on at ``version``; None when it may.
 
-        0 when no version is known: those tokens are counted as missing by the staleness account.
+        A token whose version is unknown cannot be shown to keep a bound.
         """
-        return 0 if self.oldest_version is None else version - self.oldest_version
+        if hard_bound is None:
+            return None
+        if self.misses_versions:
+            return "versions_missing"
+        age = 0 if self.oldest_version is None else version - self.oldest_version
+        return "stale" if age > hard_bound else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +89,8 @@ def oldest_first(
     hard_bound: int | None = None,
 ) -> Selection:
     """The first ``batch_size`` groups of the pool, without those that lag by more than a bound."""
-    stale = (
-        {}
-        if hard_bound is None
-        else {at: STALE for at, each in enumerate(pool) if each.worst(version) > hard_bound}
-    )
-    fresh = [at for at in range(len(pool)) if at not in stale]
+    reasons = {at: each.why_dropped(version, hard_bound) for at, each in enumerate(pool)}
+    dropped = {at: reason for at, reason in reasons.items() if reason is not None}
+    fresh = [at for at in range(len(pool)) if at not in dropped]
     drawn = fresh[:batch_size] if len(fresh) >= batch_size else ()
-    return Selection(tuple(drawn), stale, memory)
+    return Selection(tuple(drawn), dropped, memory)

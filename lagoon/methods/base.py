@@ -81,6 +81,12 @@ class PolicyGradient(Method):
         return () if self.staleness_bound == 0 else EVERY_MODE
 
     @property
+    def needs_behavior(self) -> bool:
+        """True when the loss reads the behavior log-probabilities: a trajectory that lacks one is
+        then not trained on."""
+        return True
+
+    @property
     def needs_scores(self) -> bool:
         """True when the selection needs the pool's log-probabilities under the present policy: a
         forward pass over the whole pool for every batch."""

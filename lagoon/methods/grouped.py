@@ -141,6 +141,11 @@ class Corrected(GroupRelative):
             found.append(Clash((f"method.ratio_{name}", "method.correction"), message))
         return found
 
+    @property
+    def needs_behavior(self) -> bool:
+        """As the correction does."""
+        return CORRECTIONS[self.correction].needs_behavior
+
     def surrogate(self, batch: TokenBatch) -> Loss:
         """The corrected surrogate."""
         correction = CORRECTIONS[self.correction]

@@ -11,7 +11,7 @@ from lagoon.clashes import Clash
 from lagoon.methods.grouped import Corrected
 from lagoon.pace import Candidate, Excess, PaceSettings, PaceState, candidate, decide
 from lagoon.rejections import rejection, rejection_points
-from lagoon.selection import VERSIONS_MISSING, PooledGroup, Selection
+from lagoon.selection import PooledGroup, Selection
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
@@ -71,7 +71,7 @@ class Pace(Corrected):
         the numbers when it was last seen."""
         noise = _noise(pool, version, memory.get("noise", 0.0))
         known = [at for at, pooled in enumerate(pool) if pooled.has_versions]
-        unknown = {at: VERSIONS_MISSING for at in range(len(pool)) if at not in known}
+        unknown = {at: "versions_missing" for at in range(len(pool)) if at not in known}
         seen = [_candidates(pool[at], version, noise) for at in known]
         before = PaceState(memory.get("rate", 0.0), memory.get("carry", 0.0))
         state, choice = decide(self._settings(), before, seen)
