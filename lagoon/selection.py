@@ -7,29 +7,15 @@ become too old goes on.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lagoon.screening import DropReason, why_dropped
+from lagoon.screening import DropReason
 from lagoon.trajectory import Trajectory, TrajectoryGroup
 
 if TYPE_CHECKING:
     from lagoon.points import Point
-
-STALE: DropReason = "stale"
-"""Reason of a group with a token that lags more than the method's hard bound allows."""
-
-VERSIONS_MISSING: DropReason = "versions_missing"
-"""Reason of a group that cannot be shown to keep a bound, or that cannot be ranked: tokens of it
-have no known version."""
-
-LOGPROBS_MISSING: DropReason = "logprobs_missing"
-"""Reason of a group without the log-probabilities that the loss divides by."""
-
-REWARD_NOT_FINITE: DropReason = "reward_not_finite"
-"""Reason of a prompt without enough trajectories whose reward is a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +25,18 @@ class PooledGroup:
     group: TrajectoryGroup
     oldest_version: int | None
     """Of any of its sampled tokens; None when no token's version is known."""
+    misses_versions: bool = False
+    """Whether the version of some sampled token is unknown."""
     scores: tuple[tuple[float, ...], ...] | None = None
     """Log-probabilities of each trajectory's own tokens under the trainer's present policy, for
     methods that ask for them."""
-    lacks: frozenset[DropReason] = frozenset()
-    """What is missing in any of its trajectories, by the word for it."""
 
     @classmethod
     def of(cls, group: TrajectoryGroup) -> PooledGroup:
         """The group, with what every selection asks of it."""
-        known = [
-            version
-            for trajectory in group.trajectories
-            for version, _ in trajectory.sampled
-            if version is not None
-        ]
-        lacks = {reason for trajectory in group.trajectories for reason in _lacks(trajectory)}
-        return cls(group, min(known, default=None), lacks=frozenset(lacks))
+        versions = [born for each in group.trajectories for born, _ in each.sampled]
+        known = [version for version in versions if version is not None]
+        return cls(group, min(known, default=None), len(known) < len(versions))
 
     @property
     def has_versions(self) -> bool:
@@ -72,41 +53,17 @@ class PooledGroup:
             raise ValueError("the group was not scored")
         yield from zip(self.group.trajectories, self.scores, strict=True)
 
-    def worst(self, version: int) -> int:
-        """Staleness of its oldest token when it is trained on at ``version``.
-
-        0 when no version is known: those tokens are counted as missing by the staleness account.
-        """
-        return 0 if self.oldest_version is None else version - self.oldest_version
-
-    def why_dropped(
-        self, version: int, *, hard_bound: int | None, needs_behavior: bool
-    ) -> DropReason | None:
+    def why_dropped(self, version: int, hard_bound: int | None) -> DropReason | None:
         """Why it may not be trained on at ``version``; None when it may.
 
-        What ``lagoon.screening`` says of any of its trajectories: a group goes as a whole. The part
-        that does not depend on the version was looked at once.
+        A token whose version is unknown cannot be shown to keep a bound.
         """
-        wrong = [REWARD_NOT_FINITE]
-        if needs_behavior:
-            wrong.append(LOGPROBS_MISSING)
-        if hard_bound is not None:
-            wrong.append(VERSIONS_MISSING)
-        for reason in wrong:
-            if reason in self.lacks:
-                return reason
-        return STALE if hard_bound is not None and self.worst(version) > hard_bound else None
-
-
-def _lacks(trajectory: Trajectory) -> set[DropReason]:
-    """All that is missing, whether a method needs it or not."""
-    found = {
-        why_dropped(
-            trajectory, trained_version=0, max_staleness=sys.maxsize, needs_behavior=needs_behavior
-        )
-        for needs_behavior in (True, False)
-    }
-    return {reason for reason in found if reason is not None}
+        if hard_bound is None:
+            return None
+        if self.misses_versions:
+            return "versions_missing"
+        age = 0 if self.oldest_version is None else version - self.oldest_version
+        return "stale" if age > hard_bound else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +87,10 @@ def oldest_first(
     *,
     batch_size: int,
     hard_bound: int | None = None,
-    needs_behavior: bool = True,
 ) -> Selection:
-    """The first ``batch_size`` groups of the pool, without those that lag by more than a bound or
-    lack what the loss needs."""
-    dropped = unfit(pool, version, hard_bound=hard_bound, needs_behavior=needs_behavior)
-    fit = [at for at in range(len(pool)) if at not in dropped]
-    drawn = fit[:batch_size] if len(fit) >= batch_size else ()
+    """The first ``batch_size`` groups of the pool, without those that lag by more than a bound."""
+    reasons = {at: each.why_dropped(version, hard_bound) for at, each in enumerate(pool)}
+    dropped = {at: reason for at, reason in reasons.items() if reason is not None}
+    fresh = [at for at in range(len(pool)) if at not in dropped]
+    drawn = fresh[:batch_size] if len(fresh) >= batch_size else ()
     return Selection(tuple(drawn), dropped, memory)
-
-
-def unfit(
-    pool: Sequence[PooledGroup], version: int, *, hard_bound: int | None, needs_behavior: bool
-) -> dict[int, str]:
-    """The reason for each group that may not be trained on at ``version``, by its place."""
-    reasons = (
-        each.why_dropped(version, hard_bound=hard_bound, needs_behavior=needs_behavior)
-        for each in pool
-    )
-    return {at: reason for at, reason in enumerate(reasons) if reason is not None}

@@ -81,6 +81,12 @@ class PolicyGradient(Method):
         return () if self.staleness_bound == 0 else EVERY_MODE
 
     @property
+    def needs_behavior(self) -> bool:
+        """True when the loss reads the behavior log-probabilities: a trajectory that lacks one is
+        then not trained on."""
+        return True
+
+    @property
     def needs_scores(self) -> bool:
         """True when the selection needs the pool's log-probabilities under the present policy: a
         forward pass over the whole pool for every batch."""
@@ -101,18 +107,12 @@ class PolicyGradient(Method):
             memory,
             batch_size=self.prompts_per_step,
             hard_bound=self.hard_bound,
-            needs_behavior=self.needs_behavior,
         )
 
     @property
     def needs_reference(self) -> bool:
         """True when the loss compares with the initial policy."""
         return False
-
-    @property
-    def needs_behavior(self) -> bool:
-        """True when the loss divides by the probabilities that the tokens were sampled with."""
-        return True
 
     @property
     def needs_proximal(self) -> bool:

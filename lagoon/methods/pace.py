@@ -12,7 +12,7 @@ from lagoon.methods.corrected import Corrected
 from lagoon.methods.grouped import GroupRelative
 from lagoon.pace import Candidate, Excess, PaceSettings, PaceState, candidate, decide
 from lagoon.rejections import rejection, rejection_points
-from lagoon.selection import VERSIONS_MISSING, PooledGroup, Selection, unfit
+from lagoon.selection import PooledGroup, Selection
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
@@ -75,12 +75,9 @@ class Pace(Corrected, GroupRelative):
     ) -> Selection:
         """The oldest groups that the controller keeps; ``memory`` is its state, and the noise of
         the numbers when it was last seen."""
-        unknown: dict[int, str] = {
-            at: VERSIONS_MISSING for at, one in enumerate(pool) if not one.has_versions
-        }
-        unknown |= unfit(pool, version, hard_bound=None, needs_behavior=True)
-        known = [at for at in range(len(pool)) if at not in unknown]
-        noise = _noise([pool[at] for at in known], version, memory.get("noise", 0.0))
+        noise = _noise(pool, version, memory.get("noise", 0.0))
+        known = [at for at, pooled in enumerate(pool) if pooled.has_versions]
+        unknown = {at: "versions_missing" for at in range(len(pool)) if at not in known}
         seen = [_candidates(pool[at], version, noise) for at in known]
         before = PaceState(memory.get("rate", 0.0), memory.get("carry", 0.0))
         state, choice = decide(self._settings(), before, seen)

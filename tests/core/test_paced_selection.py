@@ -1,6 +1,5 @@
 """The controller of PACE as a selection from the pool; its arithmetic is tested beside it."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -57,13 +56,6 @@ def test_without_a_batch_nothing_is_decided() -> None:
     found = select([pooled(9, 9)], {"rate": 0.5, "carry": 0.2, "noise": 0.0})
     assert (found.drawn, dict(found.dropped), found.points) == ((), {}, ())
     assert found.memory == {"rate": 0.5, "carry": 0.2, "noise": 0.0}
-
-
-def test_a_group_whose_drift_cannot_be_measured_is_given_up() -> None:
-    silent = replace(trajectory(versions=(8, 8)), behavior_logprobs=(-1.0, math.nan))
-    group = replace(PooledGroup.of(TrajectoryGroup("p", (silent,))), scores=((-1.0, -1.0),))
-    found = select([group, pooled(9, 9), pooled(9, 9)])
-    assert (found.drawn, dict(found.dropped)) == ((1, 2), {0: "logprobs_missing"})
 
 
 def test_a_group_of_unknown_versions_is_given_up_and_counted_as_that() -> None:

@@ -1,10 +1,9 @@
 import math
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lagoon.selection import STALE, PooledGroup, oldest_first
+from lagoon.selection import PooledGroup, oldest_first
 from lagoon.trajectory import TrajectoryGroup
 from tests.builders import trajectory
 
@@ -17,12 +16,13 @@ def test_a_group_is_as_old_as_its_oldest_sampled_token() -> None:
     given_first = trajectory(versions=(0, 4, 6), mask=(0, 1, 1))
     group = PooledGroup.of(TrajectoryGroup("p", (given_first, trajectory(versions=(5,)))))
     assert group.oldest_version == 4
-    assert group.worst(7) == 3
+    assert (group.why_dropped(7, 3), group.why_dropped(7, 2)) == (None, "stale")
 
 
-def test_unknown_versions_make_no_group_old() -> None:
-    assert pooled(None, None).worst(9) == 0
-    assert pooled(None, 3).worst(9) == 6
+def test_what_has_a_token_of_unknown_version_cannot_be_shown_to_keep_a_bound() -> None:
+    for group in (pooled(None, None), pooled(None, 3)):
+        assert group.why_dropped(3, 5) == "versions_missing"
+        assert group.why_dropped(3, None) is None
 
 
 def test_there_is_no_batch_before_there_are_enough_groups() -> None:
@@ -32,26 +32,7 @@ def test_there_is_no_batch_before_there_are_enough_groups() -> None:
 
 def test_stale_groups_are_given_up_even_when_there_is_no_batch() -> None:
     found = oldest_first([pooled(0), pooled(5)], 5, {}, batch_size=2, hard_bound=2)
-    assert (found.drawn, dict(found.dropped)) == ((), {0: STALE})
-
-
-def test_what_the_loss_needs_and_is_not_there_is_a_reason_and_never_a_zero() -> None:
-    silent = replace(trajectory(versions=(5,)), behavior_logprobs=(math.nan,))
-    pool = [
-        pooled(5, None),
-        PooledGroup.of(TrajectoryGroup("p", (trajectory(versions=(5,)), silent))),
-        PooledGroup.of(TrajectoryGroup("p", (trajectory(versions=(5,), reward=math.nan),))),
-        pooled(5),
-    ]
-    found = oldest_first(pool, 5, {}, batch_size=1, hard_bound=2)
-    assert found.dropped == {
-        0: "versions_missing",
-        1: "logprobs_missing",
-        2: "reward_not_finite",
-    }
-    assert found.drawn == (3,)
-    unbounded = oldest_first(pool, 5, {}, batch_size=1, needs_behavior=False)
-    assert (unbounded.drawn, unbounded.dropped) == ((0,), {2: "reward_not_finite"})
+    assert (found.drawn, dict(found.dropped)) == ((), {0: "stale"})
 
 
 @given(

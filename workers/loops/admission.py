@@ -159,8 +159,7 @@ class Admission:
             # All at once: a checkpoint has the prompt either in flight or in the pool.
             del self._rollouts[task]
             group = TrajectoryGroup(requests[0].prompt_id, tuple(played))
-            # What is compared with others needs one other at least.
-            self._pool.complete(group, min(2, self._method.trajectories_per_prompt))
+            self._pool.complete(self._method, group)
         self._changed.set()
 
     def _counting(self, rollout: Rollout) -> Callable[[], None]:

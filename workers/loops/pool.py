@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 
 from lagoon.books import Books
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.points import Point
-from lagoon.selection import REWARD_NOT_FINITE, PooledGroup
+from lagoon.screening import why_dropped
+from lagoon.selection import PooledGroup
 from lagoon.trajectory import TrajectoryGroup
 from workers.loops.state import LoopState
 
@@ -65,18 +65,22 @@ class Pool:
         self.books = self.books.issue()
         return self.ledger.issued - 1
 
-    def complete(self, group: TrajectoryGroup, at_least: int) -> None:
-        """A prompt's trajectories are all there; without those whose reward is no number.
+    def complete(self, method: PolicyGradient, group: TrajectoryGroup) -> None:
+        """A prompt's trajectories are all there; those that may not be trained on are dropped.
 
-        What is left must be ``at_least`` so many, or the prompt gives nothing to train on.
+        What is left must still be a group, where the method compares trajectories, or the prompt
+        gives nothing to train on.
         """
-        whole = [each for each in group.trajectories if isfinite(each.reward)]
         books = self.books.sample(sum(each.num_actions for each in group.trajectories))
+        whole, reason = [], ""
         for each in group.trajectories:
-            if not isfinite(each.reward):
-                books = books.drop_member(REWARD_NOT_FINITE, each)
-        if len(whole) < at_least:
-            self.books = books.give_up(REWARD_NOT_FINITE, whole)
+            wrong = why_dropped(each, trained_version=0, needs_behavior=method.needs_behavior)
+            if wrong is None:
+                whole.append(each)
+            else:
+                reason, books = wrong, books.drop_member(wrong, each)
+        if len(whole) < min(2, method.trajectories_per_prompt):
+            self.books = books.give_up(reason, whole)
             return
         kept = TrajectoryGroup(group.prompt_id, tuple(whole))
         self.books = books.complete(kept)
