@@ -6,6 +6,7 @@ from html import escape
 import streamlit as st
 
 from dashboard import charts, markup, palette
+from dashboard.views import pool_losses
 from dashboard.views.area import RunArea, panel
 from dashboard.watch import Curve
 from dashboard.words import duration, number, percent, plural
@@ -67,6 +68,7 @@ def show(area: RunArea) -> None:
     with right, st.container(key="panel_ledger"):
         st.html(markup.heading("Ledger", "Every prompt issued is somewhere"))
         st.html(_ledger(area))
+    pool_losses.show(area)
 
 
 def who_waits(

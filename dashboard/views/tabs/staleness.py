@@ -11,6 +11,7 @@ from dashboard.words import number, percent
 from lagoon.methods import METHODS
 from lagoon.metrics import (
     GENERATION_HISTOGRAM,
+    MASKED_HISTOGRAM,
     SPAN_HISTOGRAM,
     STALENESS_COVERAGE,
     STALENESS_GENERATION,
@@ -32,6 +33,7 @@ BY_TRAJECTORY = (
     (WORST_HISTOGRAM, "Oldest token", "Trajectories by their worst token", palette.SERIES[2]),
     (SPAN_HISTOGRAM, "Span", "Trajectories by the versions that sampled them", palette.SERIES[5]),
 )
+MASKED = (MASKED_HISTOGRAM, "Masked", "Tokens that a correction gave weight 0", palette.SERIES[4])
 LINES = (
     (STALENESS_GENERATION, "generating"),
     (STALENESS_WAITING, "waiting"),
@@ -43,13 +45,16 @@ LINES = (
 def show(area: RunArea) -> None:
     """Exact counts in all, counts over steps, means over steps."""
     area.curves([STALENESS_COVERAGE, *(metric for metric, _ in LINES)])
-    parts = (*BY_TOKEN, *BY_TRAJECTORY)
+    parts = (*BY_TOKEN, *BY_TRAJECTORY, MASKED)
     totals = {metric.name: _total(_histogram(area, metric)) for metric, *_ in parts}
     if not any(totals.values()):
         st.html(markup.empty("No tokens trained on yet.", "Counts appear with the first update."))
         return
     st.html(markup.notice(*verdict(totals, *synchrony(area.detail["config"]))))
-    for unit, row in (("tokens", BY_TOKEN), ("trajectories", BY_TRAJECTORY)):
+    rows = [("tokens", BY_TOKEN), ("trajectories", BY_TRAJECTORY)]
+    if totals[MASKED_HISTOGRAM.name]:
+        rows.append(("tokens", (MASKED,)))
+    for unit, row in rows:
         for column, part in zip(st.columns(len(row), gap="medium"), row, strict=True):
             with column:
                 _bars(area, totals[part[0].name], unit, *part)
