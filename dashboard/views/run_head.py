@@ -184,6 +184,11 @@ def _confirm_stop(site: Site, detail: records.RunDetail) -> None:
 
 def _what_a_stop_does(detail: records.RunDetail) -> str:
     """What becomes of the run when it is stopped in its status, after its name."""
+    if detail["status"] == RunStatus.QUEUED and len(detail["attempts"]) > 1:
+        return (
+            "waits for its next attempt. It leaves the queue; what it has saved and reported "
+            "stays, and it can be resumed."
+        )
     if detail["status"] == RunStatus.QUEUED:
         return "has not started. It leaves the queue; there is nothing to save."
     if detail["status"] == RunStatus.STARTING:

@@ -37,6 +37,19 @@ def test_a_stopped_run_waits_for_nothing_any_more() -> None:
     assert "11:31:08" in shown
 
 
+def test_a_stop_before_a_restart_shows_no_steps_of_a_driver_and_waits_for_the_attempt_before() -> (
+    None
+):
+    run = stopping()
+    waits = run["attempts"][0] | {"number": 2, "submitted_at": None, "started_at": None}
+    run["attempts"].append(waits | {"gone_at": canned.iso(60)})
+    shown = text(open_page(FakeApi([run]), "run", run=run["id"]))
+    assert "driver heard it" not in shown
+    assert shown.count(">waiting<") == 2  # for the processes, and the end
+    run["attempts"][0] |= {"gone_at": canned.iso(67)}
+    assert "11:31:07" in text(open_page(FakeApi([run]), "run", run=run["id"]))
+
+
 def test_a_run_that_nobody_stops_shows_no_steps_of_a_stop() -> None:
     assert "processes gone" not in text(open_page(FakeApi(), "run", run=canned.running()["id"]))
 
