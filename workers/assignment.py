@@ -74,6 +74,7 @@ def fetch_assignment(
         checkpoints=tuple(map(Path, found["checkpoints"])),
         updates=tuple(Path(folder) / UPDATES for folder in found["earlier_folders"]),
         owns=found["owns_checkpoints"],
+        is_fork=not found["owns_checkpoints"],
     )
     config = RunConfig.model_validate(found["config"])
     return Assignment(config, candidates, found["fencing_token"], found["places"])
