@@ -1,11 +1,24 @@
 """How far the end of a run is: the steps of a stop with their times, and what is left of it."""
 
 from html import escape
+from typing import Literal
 
 from dashboard import markup, records
 from dashboard.views.area import RunArea
 from dashboard.words import day_time, utc_time
 from lagoon.status import RunStatus
+
+Phase = Literal["alive", "ending", "over"]
+
+
+def phase(detail: records.RunDetail) -> Phase:
+    """Whether anything will still happen to the run by itself.
+
+    One that has ended is ``ending`` until its processes are known to be gone.
+    """
+    if not RunStatus(detail["status"]).is_terminal:
+        return "alive"
+    return "over" if all(attempt["gone_at"] for attempt in detail["attempts"]) else "ending"
 
 
 def stop_steps(area: RunArea) -> str:

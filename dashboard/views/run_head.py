@@ -28,10 +28,14 @@ from lagoon.status import RunStatus
 from lagoon.truth import CONDITION_WORDS
 
 
-def title(area: RunArea, *, was_live: bool) -> None:
-    """Name, status, reason, and what the run is made of. Ends the timers with the run."""
+def title(area: RunArea, *, drawn: run_end.Phase) -> None:
+    """Name, status, reason, and what the run is made of.
+
+    The page is drawn anew when the run's phase is not the one that it was drawn for: its buttons
+    and its timers are others then.
+    """
     detail = _refreshed(area)
-    if was_live and RunStatus(detail["status"]).is_terminal:
+    if run_end.phase(detail) != drawn:
         st.rerun(scope="app")
     st.html(
         f'<h1 class="lg-title">{escape(detail["name"])} {markup.pill(detail["status"])}'
