@@ -333,6 +333,19 @@ QUEUE = {
             "may_change": True,
         }
     ],
+    "paused": [
+        {
+            "run": {"run_id": "r2", "name": "second"},
+            "owner": "ada",
+            "priority": "normal",
+            "cpus": 2.0,
+            "gpus": 0.0,
+            "num_processes": 2,
+            "restarts_at": "2030-01-01T12:00:05Z",
+            "reason": "A generator died.",
+            "may_change": True,
+        }
+    ],
     "leases": [
         {
             "run": None,
@@ -356,9 +369,10 @@ def test_queue_list_says_who_holds_what_and_why_others_wait(tmp_path, capsys):
     assert held.splitlines()[1].split() == ["-", "-", "bob", "running", "2", "0", "machine"]
     assert waits.splitlines()[1].startswith("1      r1   first  ada    normal")
     assert "another run holds 2 until it ends." in waits
+    assert waits.splitlines()[-1].split(maxsplit=7)[-3:] == ["12:00:05", "UTC", "A generator died."]
     assert lagoon(api, tmp_path, "queue", "list", "--json") == 0
     assert json.loads(capsys.readouterr().out) == QUEUE
-    empty = FakeApi({"GET /queue": {"items": [], "leases": [], "nodes": []}})
+    empty = FakeApi({"GET /queue": {"items": [], "paused": [], "leases": [], "nodes": []}})
     assert lagoon(empty, tmp_path, "queue", "list") == 0
     assert capsys.readouterr().out == "Nobody waits.\n"
 
