@@ -243,12 +243,13 @@ class EvolutionLoop:
 
     async def _keep(self, update: Update) -> None:
         """Add an update that was made and reported to the log."""
-        await asyncio.to_thread(append_update, self._log, update)
+        await asyncio.to_thread(self._append, update)
         self._is_updating = False
 
-    @property
-    def _log(self) -> Path:
-        return self.context.checkpoints.folder / UPDATES
+    def _append(self, update: Update) -> None:
+        checkpoints = self.context.checkpoints
+        with checkpoints.claim.held():
+            append_update(checkpoints.folder / UPDATES, update)
 
     async def _updated(
         self, version: int, seeds: Sequence[int], coefficients: Sequence[float]
