@@ -38,7 +38,8 @@ from cli.tables import bring_up_to_date, dump, load
 
 FORMAT = 1
 MANIFEST, DATABASE, ATTEMPTS = "manifest.json", "database.dump", "attempts"
-SECRET = "credential"
+NOT_COPIED = ("credential", "claim")
+"""Files of attempts that are worth something only to the drivers of this home."""
 """What a driver signs in with: never copied."""
 
 
@@ -104,7 +105,7 @@ def _link_files(source: Path, target: Path) -> None:
         beside = target / Path(folder).relative_to(source)
         beside.mkdir(parents=True, exist_ok=True)
         for name in names:
-            if name != SECRET:
+            if name not in NOT_COPIED:
                 with contextlib.suppress(FileNotFoundError, FileExistsError):
                     os.link(Path(folder) / name, beside / name)
 

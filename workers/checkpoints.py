@@ -24,6 +24,7 @@ from lagoon.checkpoints import DamagedCheckpoint, Manifest, described_files, rea
 from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged
 from lagoon.methods import Evolution, PolicyGradient
+from workers.claim import UNCLAIMED, Claim
 from workers.loops.state import LoopState, write_state
 from workers.sink import Sink
 
@@ -53,9 +54,11 @@ class Checkpoints:
         sink: Sink,
         clock: Callable[[], float],
         earlier: Sequence[Kept] = (),
+        claim: Claim = UNCLAIMED,
     ) -> None:
-        """``earlier``: the run's checkpoints of earlier attempts, oldest first."""
-        self.folder = folder
+        """``earlier``: the run's checkpoints of earlier attempts, oldest first; ``claim``: the
+        right to write among the run's files."""
+        self.folder, self.claim = folder, claim
         self._config, self._sink, self._clock = config, sink, clock
         self._kept = list(earlier)
         self._saved_step: int | None = None
@@ -78,8 +81,12 @@ class Checkpoints:
         *,
         is_final: bool,
     ) -> None:
-        """Save a checkpoint, announce it, and remove what is past ``keep``."""
+        """Save a checkpoint, announce it, and remove what is past ``keep``.
+
+        Raises ``FencedOut`` when a newer driver has taken the run over.
+        """
         folder = self.folder / (FINAL if is_final else f"step-{state.version:06d}")
+        await asyncio.to_thread(self.claim.check)  # the parts may be a newer driver's by name
         await save_parts(folder)
         manifest = await asyncio.to_thread(
             self._seal, folder, state, heldout_success, is_final=is_final
@@ -103,7 +110,7 @@ class Checkpoints:
         )
         for kept in removed:
             self._kept.remove(kept)
-            await asyncio.to_thread(_remove, kept.path)
+            await asyncio.to_thread(self._remove, kept.path)
 
     def _seal(
         self, folder: Path, state: LoopState, heldout_success: float | None, *, is_final: bool
@@ -120,8 +127,13 @@ class Checkpoints:
             kept=tuple(str(kept.path) for kept in self._kept),
             files=described_files(folder),
         )
-        seal(folder, manifest)
+        with self.claim.held():
+            seal(folder, manifest)
         return manifest
+
+    def _remove(self, folder: Path) -> None:
+        with self.claim.held():
+            _remove(folder)
 
     def _past_keep(self) -> list[Kept]:
         """What to remove: neither among the newest, nor the best, nor final weights."""

@@ -132,8 +132,8 @@ def refuse_misfit(run: Run, checkpoint: Checkpoint, config: RunConfig) -> None:
 
 
 async def refuse_while_awaited(session: AsyncSession, run_ids: Sequence[str]) -> None:
-    """Raise a 409 problem when a fork of one of the runs has yet to save weights of its own: until
-    then it begins, and begins again, with its parent's."""
+    """Raise a 409 problem when a fork of one of the runs begins with its parent's weights, not with
+    links to them (``storage.beginnings``), and has yet to save weights of its own."""
     paths = set(
         await session.scalars(select(Checkpoint.path).where(Checkpoint.run_id.in_(run_ids)))
     )

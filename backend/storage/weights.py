@@ -66,8 +66,9 @@ def spool_bytes(home: Path, attempts: Mapping[str, Iterable[str]]) -> dict[str, 
     }
 
 
-async def keep_within_quota(context: Context) -> None:
-    """Remove the oldest weights that nobody needs until the rest is within the quota."""
+async def keep_within_quota(context: Context, beside_bytes: int) -> None:
+    """Remove the oldest weights that nobody needs until the rest is within the quota, of which
+    ``beside_bytes`` are taken by weights without a record."""
     quota = context.settings.checkpoint_quota_bytes
     if quota is None:
         return
@@ -80,7 +81,7 @@ async def keep_within_quota(context: Context) -> None:
         await asyncio.to_thread(_settle, home, known)
         removable = await _removable(session)
     sizes = await asyncio.to_thread(measured, home, checkpoints)
-    excess = sum(sizes.values()) - quota
+    excess = sum(sizes.values()) + beside_bytes - quota
     for checkpoint in removable:
         size = sizes.get(checkpoint.id, 0)
         if excess <= 0:

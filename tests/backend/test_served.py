@@ -70,13 +70,14 @@ async def test_a_driver_whose_attempt_was_handed_on_starts_nothing(
     credential = tmp_path / "credential"
     credential.write_text(newer.headers["Authorization"].removeprefix("Bearer "))
 
-    def ask() -> tuple[int, int]:
+    def ask() -> tuple[str, int, int | None, int]:
         with open_connection(url, credential.read_text()) as client:
-            token = fetch_assignment(client, attempt, fencing_token=2).fencing_token
+            given = fetch_assignment(client, attempt, fencing_token=2)
         # One that was started earlier, and finds the newer one's credential in the file.
-        return token, run_attempt(attempt, url, credential, fencing_token=1)
+        code = run_attempt(attempt, url, credential, fencing_token=1)
+        return given.run_id, given.attempt, given.fencing_token, code
 
-    assert await asyncio.to_thread(ask) == (2, 1)
+    assert await asyncio.to_thread(ask) == (run_id, 1, 2, 1)
     assert "was handed to a newer driver (fencing token 2, not 1)" in caplog.text
     assert "starts nothing" in caplog.text
 

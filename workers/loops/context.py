@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from lagoon.config import RunConfig
@@ -24,6 +24,29 @@ FAILURE_SAVE_SECONDS = 60.0
 logger = logging.getLogger(__name__)
 
 
+class Alarm:
+    """A failure that is seen from outside the loop, and raised in it.
+
+    There it ends the run like any other, and what was learned is saved.
+    """
+
+    def __init__(self) -> None:
+        self._sounded = asyncio.Event()
+        self.cause: Exception | None = None
+        """What it was sounded with first."""
+
+    def sound(self, error: Exception) -> None:
+        """Have ``error`` raised; one that comes later is not the cause."""
+        self.cause = self.cause or error
+        self._sounded.set()
+
+    async def watch(self) -> None:
+        """Raise what the alarm is sounded with; the loops supervise it."""
+        await self._sounded.wait()
+        assert self.cause is not None  # it was sounded
+        raise self.cause
+
+
 @dataclass(slots=True)
 class Progress:
     """How far the run is, for whoever asks from outside the loop."""
@@ -38,6 +61,8 @@ class Progress:
     """Finished since the driver started."""
     activity: Activity = "starting"
     """What the loop is at, or waits for: set by the loops where they wait."""
+    alarm: Alarm = field(default_factory=Alarm)
+    """Sounded by whoever sees from outside that the run cannot go on."""
 
     ask_tools: Callable[[], Awaitable[bool]] | None = None
     """Whether all episodes in flight wait for a tool; asked when nothing comes forward."""
@@ -151,6 +176,7 @@ class LoopContext:
         version = self.progress.version
         if version == self.begins.version or self.checkpoints.is_saved(version):
             return
+        self.progress.activity = "saving"
         try:
             async with asyncio.timeout(FAILURE_SAVE_SECONDS):
                 await self.checkpoints.save(state(), save, self._success(), is_final=False)

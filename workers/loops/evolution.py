@@ -111,8 +111,8 @@ class EvolutionLoop:
     async def run(self) -> Outcome:
         """Evolve until the budget is spent or a stop is asked for.
 
-        Raises ``RunFailed`` when a generator or an environment fails, or when the generators'
-        weights no longer agree.
+        Raises ``RunFailed`` when a generator or an environment fails, when the generators' weights
+        no longer agree, or when the run stands still.
         """
         generators = range(len(self.context.generators.handles))
         try:
@@ -122,6 +122,7 @@ class EvolutionLoop:
                     *(self.context.generators.pump(index) for index in generators),
                     *(self._evaluate_members(index) for index in generators),
                     self.context.wake_on_stop(self._changed),
+                    self.context.progress.alarm.watch(),
                 ],
             )
         except Exception:  # whatever it is: what was learned is kept, and it is raised on
@@ -242,12 +243,13 @@ class EvolutionLoop:
 
     async def _keep(self, update: Update) -> None:
         """Add an update that was made and reported to the log."""
-        await asyncio.to_thread(append_update, self._log, update)
+        await asyncio.to_thread(self._append, update)
         self._is_updating = False
 
-    @property
-    def _log(self) -> Path:
-        return self.context.checkpoints.folder / UPDATES
+    def _append(self, update: Update) -> None:
+        checkpoints = self.context.checkpoints
+        with checkpoints.claim.held():
+            append_update(checkpoints.folder / UPDATES, update)
 
     async def _updated(
         self, version: int, seeds: Sequence[int], coefficients: Sequence[float]

@@ -100,14 +100,20 @@ class PolicyGradientLoop:
     async def run(self) -> Outcome:
         """Train until the budget is spent or a stop is asked for.
 
-        Raises ``RunFailed`` when a generator or an environment fails.
+        Raises ``RunFailed`` when a generator or an environment fails, or the run stands still.
         """
         pumps = [
             self.context.generators.pump(i) for i in range(len(self.context.generators.handles))
         ]
         try:
             return await supervised(
-                self._train(), [*pumps, self._admit(), self.context.wake_on_stop(self._changed)]
+                self._train(),
+                [
+                    *pumps,
+                    self._admit(),
+                    self.context.wake_on_stop(self._changed),
+                    self.context.progress.alarm.watch(),
+                ],
             )
         except Exception:  # whatever it is: what was learned is kept, and it is raised on
             if not self._is_stepping:
