@@ -6,6 +6,7 @@
         logs, trajectories ─▶ runs past the cap, or ended long ago
                                  └▶ a batch of the oldest ─▶ commit ─▶ the next batch … ─▶ history
         weights            ─▶ past the quota: the oldest that nobody needs (``weights.py``)
+        spools             ─▶ delivered to their end, and of long ago (``spools.py``)
 
 A batch holds no lock that a driver waits for longer than it takes to delete its rows: the run's own
 row is locked for the entry in its history alone.
@@ -25,7 +26,7 @@ from backend.models import Run, RunStorage
 from backend.runs import repository
 from backend.runs.transitions import record
 from backend.settings import Settings
-from backend.storage import weights
+from backend.storage import spools, weights
 from backend.storage.accounting import listed, note_empty, note_expired
 from backend.storage.lease import take_lease
 
@@ -67,6 +68,7 @@ async def turn(context: Context) -> None:
         if not await _remove(context, task):
             return
     await weights.keep_within_quota(context)
+    await spools.remove_old(context)
 
 
 async def _due(session: AsyncSession, settings: Settings, now: datetime) -> list[_Task]:
