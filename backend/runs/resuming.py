@@ -214,7 +214,8 @@ async def _begin_with_newest(session: AsyncSession, run: Run, following: Attempt
     known = await repository.checkpoints(session, run.id)
     found = [each.path for each in reversed(known) if not is_superseded(each, attempts)]
     has_begun = before.resumed_step is not None or not before.candidates
-    if has_begun and (found or before.owns_candidates):
+    was_settled = before.fencing_token > 0 or not before.takes_newest
+    if (has_begun or not was_settled) and (found or before.owns_candidates):
         following.candidates, following.owns_candidates = found, True
         following.takes_newest = True
         return

@@ -176,6 +176,18 @@ async def test_a_checkpoint_that_was_left_is_gone_on_from_when_it_arrives_in_tim
     assert await rewards(ada, run_id) == {8: 0.8, 9: 0.9}
 
 
+async def test_an_attempt_that_was_stopped_in_the_queue_settles_nothing(api: Api) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    await send(driver, run_id, api.batch([RUNNING, saved("/w/4", 4)], number=1))
+    await judged(api, run_id)
+    await ada.post(f"/runs/{run_id}/stop")
+    await leave(api, run_id, 2, saved("/w/8", 8, dropped=["/w/4"]))
+    await ada.post(f"/runs/{run_id}/resume", json={})
+    _, told = await begun(api, run_id, 3)
+    assert told == ["/w/8"]
+
+
 async def test_a_checkpoint_that_somebody_chose_stays_chosen(api: Api) -> None:
     ada = await api.user()
     run_id, driver = await api.started(ada, config=FINAL)
