@@ -31,6 +31,7 @@ from cli.client import Api
 from cli.home import Home
 from cli.output import Refusal
 from cli.processes import wait_until
+from lagoon.spools import attempts_with_spools
 from lagoon.status import RunStatus
 
 NUM_KILLS, NUM_KILLS_QUICK = 50, 2
@@ -164,10 +165,19 @@ def _check(home: Home, api: Api, run_id: str, tally: Tally) -> None:
     wait_until(lambda: not any(map(of_attempt, marks)), GONE_SECONDS, poll_seconds=POLL_SECONDS)
     tally.gone.append(time.monotonic() - began)
     tally.left += [title for mark in marks for title in of_attempt(mark).values()]
+    wait_until(lambda: not _undelivered(home, marks), GONE_SECONDS, poll_seconds=POLL_SECONDS)
+    tally.differences += [
+        f"{mark}: its spool is not delivered" for mark in _undelivered(home, marks)
+    ]
     tally.points += num_points(home, ended)
     tally.differences += differences(api, home, ended)
     wrong = prompt_faults(api, ended, PROMPTS_PER_STEP)
     tally.prompts += [f"{run_id}: steps {wrong}"] if wrong else []
+
+
+def _undelivered(home: Home, attempt_ids: Sequence[str]) -> list[str]:
+    """Those of the attempts whose spool holds what the platform may not have."""
+    return sorted(set(attempts_with_spools(home.root, delivered=False)) & set(attempt_ids))
 
 
 def _read(api: Api, run_id: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ import ray
 from lagoon.clashes import Capacity, capacity_clashes
 from lagoon.config import RunConfig
 from lagoon.events import ResumedLogged, RunEnded
+from lagoon.spools import spool_of
 from workers import cluster
 from workers.assignment import Assignment, fetch_assignment, open_connection
 from workers.checkpoints import Checkpoints
@@ -286,7 +287,7 @@ def run_attempt(
         sink = PlatformSink(
             client,
             attempt_id,
-            folder / "spool",
+            spool_of(home, attempt_id),
             switch.request,
             on_fenced=switch.fence,
             quota_bytes=SpoolSettings().spool_quota_bytes,

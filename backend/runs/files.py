@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.errors import Problem
+from lagoon.spools import ATTEMPTS
 
-ATTEMPTS = "attempts"
 SET_ASIDE = ".deleted"
 ATTEMPT = re.compile(r"[a-z0-9]+-a[0-9]+")
 """An attempt's id, and so the name of its folder: nothing else is ever moved or removed."""

@@ -32,6 +32,7 @@ async def test_the_workers_list_the_attempts_to_look_after(api: Api) -> None:
             "stop_requested": True,
             "submission_id": f"run-{run_id}-a1",
             "measure": "ask",
+            "boot_id": None,
         }
     ]
     everything = (await api.workers.get("/internal/attempts", params={"active": "false"})).json()
