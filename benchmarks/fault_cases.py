@@ -68,16 +68,17 @@ def measure_all(cases: Sequence[Case]) -> Callable[[Options], Report]:
             stage = Stage(home, api)
             for case in wanted:
                 progress(f"{case.name} (seed {SEED})")
-                found.append((case.name, _played(case, stage, order)))
+                found.append((case.name, played(case, stage, order)))
         return report(found)
 
     return measure
 
 
-def _played(case: Case, stage: Stage, order: random.Random) -> Found:
+def played(case: Case, stage: Stage, order: random.Random) -> Found:
+    """What a case has shown. One that breaks is wrong, and hides no other."""
     try:
         found = case.play(stage, order)
-    except Exception as error:  # a case that breaks must not hide what the others find
+    except Exception as error:  # whatever a case meets is its finding
         found = Found("", wrong=[f"the case broke: {type(error).__name__}: {error}"])
     progress(f"  {found.not_run or found.said} {found.seconds} {found.wrong or ''}")
     return found
