@@ -15,7 +15,13 @@ from playwright.sync_api import Page, expect
 
 from cli.processes import wait_until
 from lagoon.metrics import LEDGER_TRAINED, LOSS
-from tests.cli.test_up import processes_of, up, without_building
+from tests.cli.test_up import (
+    lagoon,
+    processes_of,
+    serves_and_signs_in,
+    up,
+    without_building,
+)
 from tests.dashboard import browser
 from tests.e2e.platform import Platform
 from tests.e2e.runs import small_es, small_grpo
@@ -66,6 +72,9 @@ def test_a_run_launched_in_the_browser_learns_before_ones_eyes(
 def fill_in(page: Page, name: str, policy_folder: Path) -> None:
     """A preset, changed in the form, then what is this test's own in YAML: the small policy."""
     page.get_by_role("button", name="Use GRPO on the calculator").click()
+    # The preset's form takes the place of the one before; for a moment both are there.
+    page.locator("input[aria-label='Run name'][value='grpo-calculator']").wait_for()
+    expect(page.get_by_label("Run name")).to_have_count(1)
     browser.settle(page)
     page.get_by_label("Run name").fill(name)
     for label, value in (("Num prompts", 8), ("Num operations", 1), ("Max turns", 2)):
@@ -75,9 +84,9 @@ def fill_in(page: Page, name: str, policy_folder: Path) -> None:
         browser.settle(page)
     page.get_by_text("YAML", exact=True).first.click()
     editor = page.get_by_label("Configuration")
-    expect(editor).to_have_value(re.compile("num_prompts: 8"))
+    for line in ("num_prompts: 8", "num_operations: 1", "max_turns: 2"):
+        expect(editor).to_have_value(re.compile(line))
     config = yaml.safe_load(editor.input_value())
-    assert (config["environment"]["num_operations"], config["environment"]["max_turns"]) == (1, 2)
     config["model"]["path"] = str(policy_folder)
     config["budget"]["max_steps"] = NUM_STEPS
     config["environment"]["mean_wait_seconds"] = 0.01
@@ -202,8 +211,8 @@ def failure_of(platform: Platform, run_id: str) -> str:
     return reason
 
 
-def test_ctrl_c_ends_an_active_run_as_stopped_and_leaves_no_process(
-    platform: Platform, policy_folder: Path
+def test_ctrl_c_ends_an_active_run_as_stopped_and_a_second_start_finds_everything(
+    platform: Platform, policy_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last test of this file: it ends the platform that the others share."""
     run_id = platform.create(small_grpo(policy_folder, budget={"max_steps": 1000}), "shut down")
@@ -211,11 +220,20 @@ def test_ctrl_c_ends_an_active_run_as_stopped_and_leaves_no_process(
     platform.starter.send_signal(signal.SIGINT)
     assert platform.starter.wait(90) == 0
     assert processes_of(platform.home) == {}
+    assert lagoon(platform.home, "status").returncode == 1
 
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")  # nobody has this address
     with up(platform.home) as (starter, said):
+        assert (
+            "RAY_ADDRESS=192.0.2.1:6379 is ignored: lagoon up starts a Ray of its own on this "
+            "machine."
+        ) in said
+        serves_and_signs_in(platform.home, said)
         again = Platform(platform.home, starter, said)
         with again.api:
             run = again.run(run_id)
+    assert starter.returncode == 0, "\n".join(said)
+    assert processes_of(platform.home) == {}
     assert run["status"] == "stopped"
     assert run["reason"] == "The driver received SIGTERM."
     assert run["checkpoints"][-1]["is_final"]
