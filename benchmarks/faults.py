@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 
 from benchmarks.fault_checks import differences, num_points, prompt_faults
-from benchmarks.fault_targets import TARGETS, Target, kill, of_attempt
+from benchmarks.fault_targets import TARGETS, kill, of_attempt
 from benchmarks.frame import DOCS, Options, Report, progress, run
 from benchmarks.stack import running, temporary_home
 from cli.client import Api
@@ -58,6 +58,13 @@ class Outcome:
 
     answers: list[float] = field(default_factory=list)
     late: int = 0
+
+    def note(self, answer_seconds: float | None) -> None:
+        """Count an answer, or None for one that did not come in time."""
+        if answer_seconds is None:
+            self.late += 1
+        else:
+            self.answers.append(answer_seconds)
 
 
 @dataclass(slots=True)
@@ -117,34 +124,33 @@ def _one_run(home: Home, api: Api, order: random.Random, tally: Tally, wanted: i
             break
         attempt_id = f"{run_id}-a{len(now['attempts'])}"
         target = order.choice(TARGETS)
+        # Between two attempts there is nothing of the run that a kill could end.
+        loses = target.ends_attempt and bool(of_attempt(attempt_id))
         pid = kill(target, home, attempt_id, order)
         if pid is None:
             continue
         progress(f"{tally.num_kills + 1}: {target.name} ({pid}) at step {now['step']} of {name}")
-        _await_answer(api, run_id, len(now["attempts"]), target, tally)
+        answer = _answer_seconds(api, run_id, len(now["attempts"]), loses)
+        tally.by_target[target.name].note(answer)
     _check(home, api, run_id, tally)
 
 
-def _await_answer(api: Api, run_id: str, num_attempts: int, target: Target, tally: Tally) -> None:
-    """Wait until the platform says what is true after a kill."""
+def _answer_seconds(api: Api, run_id: str, num_attempts: int, loses: bool) -> float | None:
+    """How long the platform took to say what is true after a kill; None when it took too long."""
     began = time.monotonic()
-    outcome = tally.by_target[target.name]
 
     def is_answered() -> bool:
         try:
             now = api.get(f"/runs/{run_id}")
         except (Refusal, httpx.HTTPError):
             return False
-        if not target.ends_attempt:
-            return True
         is_said = len(now["attempts"]) > num_attempts or bool(now["condition"])
-        return is_said or RunStatus(now["status"]).is_terminal
+        return not loses or is_said or RunStatus(now["status"]).is_terminal
 
     if wait_until(is_answered, VERDICT_SECONDS, poll_seconds=POLL_SECONDS):
-        outcome.answers.append(time.monotonic() - began)
-    else:
-        outcome.late += 1
-        progress(f"  no answer within {VERDICT_SECONDS:.0f} s")
+        return time.monotonic() - began
+    progress(f"  no answer within {VERDICT_SECONDS:.0f} s")
+    return None
 
 
 def _check(home: Home, api: Api, run_id: str, tally: Tally) -> None:
