@@ -39,11 +39,16 @@ VERDICT_SECONDS = 60.0
 END_SECONDS = 600.0
 GONE_SECONDS = 30.0
 MAX_PAUSE_SECONDS = 12.0
+TRAINING_SHARE = 0.7
+"""How often a kill waits until the attempt before it trains: kills at other moments, most of them
+while a run starts, are the rest."""
+TRAINING_SECONDS = 180.0
 POLL_SECONDS = 0.5
 PROMPTS_PER_STEP = 4
 SEED = 2026
 NOTES = f"""A whole platform in a home of its own, with the tiny model; `grpo` on the calculator, a
-checkpoint every two steps. At a random moment (seed {SEED}) one process is killed with SIGKILL:
+checkpoint every two steps. At a random moment (seed {SEED}; {TRAINING_SHARE:.0%} of the kills wait
+until the newest attempt has trained a step) one process is killed with SIGKILL:
 drivers, trainers, generators, engines, and the platform's own services, Ray's included; PostgreSQL
 with SIGQUIT, Valkey with all its data removed. **Answer**: from the kill until the page said what
 is true: that the attempt had ended and the next one was queued, or that the driver was silent
@@ -118,6 +123,8 @@ def _one_run(home: Home, api: Api, order: random.Random, tally: Tally, wanted: i
     run_id: str = _patiently(api, "POST", "/runs", body)["id"]
     tally.num_runs += 1
     while tally.num_kills < wanted:
+        if order.random() < TRAINING_SHARE:
+            _await_training(api, run_id)
         time.sleep(order.uniform(0.0, MAX_PAUSE_SECONDS))
         now = _read(api, run_id)
         if RunStatus(now["status"]).is_terminal:
@@ -133,6 +140,19 @@ def _one_run(home: Home, api: Api, order: random.Random, tally: Tally, wanted: i
         answer = _answer_seconds(api, run_id, len(now["attempts"]), loses)
         tally.by_target[target.name].note(answer)
     _check(home, api, run_id, tally)
+
+
+def _await_training(api: Api, run_id: str) -> None:
+    """Wait until the newest attempt has trained a step of its own, or the run is over."""
+
+    def is_training() -> bool:
+        now = _read(api, run_id)
+        attempt = now["attempts"][-1]
+        begins = 0 if attempt["number"] == 1 else attempt["resumed_step"]
+        has_trained = begins is not None and (now["step"] or 0) > begins
+        return has_trained or RunStatus(now["status"]).is_terminal
+
+    wait_until(is_training, TRAINING_SECONDS, poll_seconds=POLL_SECONDS)
 
 
 def _answer_seconds(api: Api, run_id: str, num_attempts: int, loses: bool) -> float | None:
