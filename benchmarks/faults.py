@@ -29,11 +29,12 @@ from benchmarks.fault_stage import (
     POLL_SECONDS,
     PROMPTS_PER_STEP,
     VERDICT_SECONDS,
+    Run,
     Stage,
     config,
 )
 from benchmarks.fault_stops import STOPS
-from benchmarks.fault_targets import TARGETS, Target, kill
+from benchmarks.fault_targets import TARGETS, kill, of_attempt
 from benchmarks.fault_training import TRAINING
 from benchmarks.frame import DOCS, Options, Report, progress, run
 from benchmarks.stack import running, temporary_home
@@ -45,9 +46,14 @@ from lagoon.status import RunStatus
 NUM_KILLS, NUM_KILLS_QUICK = 50, 2
 RELIABILITY = DOCS.parent / "reliability.md"
 MAX_PAUSE_SECONDS = 12.0
+TRAINING_SHARE = 0.7
+"""How often a kill waits until the attempt before it trains: kills at other moments, most of them
+while a run starts, are the rest."""
+TRAINING_SECONDS = 180.0
 SEED = 2026
 NOTES = f"""A whole platform in a home of its own, with the tiny model; `grpo` on the calculator, a
-checkpoint every two steps. At a random moment (seed {SEED}) one process is killed with SIGKILL:
+checkpoint every two steps. At a random moment (seed {SEED}; {TRAINING_SHARE:.0%} of the kills wait
+until the newest attempt has trained a step) one process is killed with SIGKILL:
 drivers, trainers, generators, engines, and the platform's own services, Ray's included; PostgreSQL
 with SIGQUIT, Valkey with all its data removed. **Answer**: from the kill until the page said what
 is true: that the attempt had ended and the next one was queued, or that the driver was silent
@@ -62,6 +68,13 @@ class Outcome:
 
     answers: list[float] = field(default_factory=list)
     late: int = 0
+
+    def note(self, answer_seconds: float | None) -> None:
+        """Count an answer, or None for one that did not come in time."""
+        if answer_seconds is None:
+            self.late += 1
+        else:
+            self.answers.append(answer_seconds)
 
 
 @dataclass(slots=True)
@@ -99,40 +112,53 @@ def _one_run(stage: Stage, order: random.Random, tally: Tally, wanted: int) -> N
     run_id = stage.start(name, config(tally.num_runs))
     tally.num_runs += 1
     while tally.num_kills < wanted:
+        if order.random() < TRAINING_SHARE:
+            _await_training(stage, run_id)
         time.sleep(order.uniform(0.0, MAX_PAUSE_SECONDS))
         now = stage.read(run_id)
         if RunStatus(now["status"]).is_terminal:
             break
         attempt_id = f"{run_id}-a{len(now['attempts'])}"
         target = order.choice(TARGETS)
+        # Between two attempts there is nothing of the run that a kill could end.
+        loses = target.ends_attempt and bool(of_attempt(attempt_id))
         pid = kill(target, stage.home, attempt_id, order)
         if pid is None:
             continue
         progress(f"{tally.num_kills + 1}: {target.name} ({pid}) at step {now['step']} of {name}")
-        _await_answer(stage.api, run_id, len(now["attempts"]), target, tally)
+        answer = _answer_seconds(stage.api, run_id, len(now["attempts"]), loses)
+        tally.by_target[target.name].note(answer)
     _check(stage, run_id, tally)
 
 
-def _await_answer(api: Api, run_id: str, num_attempts: int, target: Target, tally: Tally) -> None:
-    """Wait until the platform says what is true after a kill."""
+def _await_training(stage: Stage, run_id: str) -> None:
+    """Wait until the newest attempt has trained a step of its own, or the run is over."""
+
+    def is_training(now: Run) -> bool:
+        attempt = now["attempts"][-1]
+        begins = 0 if attempt["number"] == 1 else attempt["resumed_step"]
+        has_trained = begins is not None and (now["step"] or 0) > begins
+        return has_trained or RunStatus(now["status"]).is_terminal
+
+    stage.until(run_id, is_training, TRAINING_SECONDS)
+
+
+def _answer_seconds(api: Api, run_id: str, num_attempts: int, loses: bool) -> float | None:
+    """How long the platform took to say what is true after a kill; None when it took too long."""
     began = time.monotonic()
-    outcome = tally.by_target[target.name]
 
     def is_answered() -> bool:
         try:
             now = api.get(f"/runs/{run_id}")
         except (Refusal, httpx.HTTPError):
             return False
-        if not target.ends_attempt:
-            return True
         is_said = len(now["attempts"]) > num_attempts or bool(now["condition"])
-        return is_said or RunStatus(now["status"]).is_terminal
+        return not loses or is_said or RunStatus(now["status"]).is_terminal
 
     if wait_until(is_answered, VERDICT_SECONDS, poll_seconds=POLL_SECONDS):
-        outcome.answers.append(time.monotonic() - began)
-    else:
-        outcome.late += 1
-        progress(f"  no answer within {VERDICT_SECONDS:.0f} s")
+        return time.monotonic() - began
+    progress(f"  no answer within {VERDICT_SECONDS:.0f} s")
+    return None
 
 
 def _check(stage: Stage, run_id: str, tally: Tally) -> None:
