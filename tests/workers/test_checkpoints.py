@@ -99,3 +99,14 @@ async def test_an_actor_that_dies_over_a_save_ends_the_attempt_as_a_death_does(
         await trained(grpo_config(checkpoint={"every_steps": 1}), tmp_path, disk)
     assert caught.value.is_transient
     assert not isinstance(caught.value, NotSaved)
+
+
+async def test_an_evolution_run_without_room_for_its_log_ends_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, update: Any) -> None:
+        raise OSError(28, FULL)
+
+    monkeypatch.setattr("workers.loops.evolution.append_update", full)
+    with pytest.raises(RunFailed, match=rf"Update 1 could not be written .*{FULL}.* go on from"):
+        await trained(es_config(), tmp_path, Disk(set()))
