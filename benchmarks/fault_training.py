@@ -59,14 +59,10 @@ def _checkpoints(stage: Stage, run_id: str) -> Path:
 
 def _full_for_a_while(stage: Stage, run_id: str, place: Path, order: random.Random) -> Found:
     fill(place)
-    earlier = whole(place)
     told = stage.until(run_id, lambda _: _has_said(stage, run_id, NOT_SAVED, NO_ROOM))
     found = Found("")
     found.expect_soon(told, "the page did not say that a checkpoint was not saved")
-    found.expect(
-        wait_until(lambda: whole(place).keys() >= earlier.keys(), SETTLE_SECONDS),
-        f"earlier checkpoints {sorted(earlier)}: of these only {sorted(whole(place))} are whole",
-    )
+    _expect_whole(stage, run_id, place, found)
     step = stage.read(run_id)["step"]
     onward = stage.until(run_id, lambda run: run["step"] > step + order.randint(1, 4))
     found.expect(onward is not None, "it did not train on")
@@ -80,14 +76,23 @@ def _full_for_a_while(stage: Stage, run_id: str, place: Path, order: random.Rand
 
 def _full_to_the_end(stage: Stage, run_id: str, place: Path, order: random.Random) -> Found:
     fill(place)
-    earlier = whole(place)
     ended = stage.ended(run_id)
     found = Found(f"{ended['status']}: {ended['reason']}")
     found.expect(ended["status"] == RunStatus.FAILED, "it ended as if its weights had been saved")
     for words in (NOT_SAVED, NO_ROOM):
         found.expect(words in ended["reason"], f"its reason does not say {words!r}")
-    found.expect(earlier and whole(place).keys() >= earlier.keys(), "an earlier checkpoint is lost")
+    _expect_whole(stage, run_id, place, found)
     return found
+
+
+def _expect_whole(stage: Stage, run_id: str, place: Path, found: Found) -> None:
+    """Every checkpoint that the page shows is on the disk as it was written, and there is one."""
+
+    def shown() -> set[str]:
+        return {Path(item["path"]).name for item in stage.read(run_id)["checkpoints"]}
+
+    is_whole = wait_until(lambda: bool(shown()) and shown() <= whole(place).keys(), SETTLE_SECONDS)
+    found.expect(is_whole, f"shown: {sorted(shown())}, whole on the disk: {sorted(whole(place))}")
 
 
 def _hung_tool(stage: Stage, order: random.Random) -> Found:
