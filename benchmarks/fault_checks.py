@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from cli.client import Api
@@ -62,7 +61,7 @@ def _surviving(home: Home, run: dict[str, Any]) -> Points:
             for points in found.values():
                 for step in [step for step in points if step > begins]:
                     del points[step]
-        for event in _events(spool_of(home.root, f"{run['id']}-a{attempt['number']}")):
+        for event in events_of(home, f"{run['id']}-a{attempt['number']}"):
             if event["type"] != "step":
                 continue
             for point in event["points"]:
@@ -73,9 +72,9 @@ def _surviving(home: Home, run: dict[str, Any]) -> Points:
     return found
 
 
-def _events(spool: Path) -> Iterator[dict[str, Any]]:
-    """The events in a spool's segments, in order; its quota is far above what these runs write."""
-    for segment in sorted(spool.glob("*.jsonl")):
+def events_of(home: Home, attempt_id: str) -> Iterator[dict[str, Any]]:
+    """The events in an attempt's spool, in order; its quota is far above what these runs write."""
+    for segment in sorted(spool_of(home.root, attempt_id).glob("*.jsonl")):
         for line in segment.read_text(encoding="utf-8").splitlines():
             try:
                 yield from json.loads(line)["events"]

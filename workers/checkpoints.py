@@ -5,12 +5,14 @@
     parts (weights, optimizer) ─┐
     loop's state ───────────────┴─▶ manifest ─▶ announced ─▶ what is past ``keep`` is removed
 
-The manifest comes last, so that a kill at any moment leaves the checkpoint before it as it was.
+The manifest comes last, so that a kill at any moment leaves the checkpoint before it as it was. A
+save that fails removes what it had written.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -24,8 +26,10 @@ from lagoon.checkpoints import DamagedCheckpoint, Manifest, described_files, rea
 from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged
 from lagoon.methods import Evolution, PolicyGradient
-from workers.claim import UNCLAIMED, Claim
+from workers.claim import UNCLAIMED, Claim, FencedOut
+from workers.generators import RunFailed
 from workers.loops.state import LoopState, write_state
+from workers.models.writing import partials
 from workers.sink import Sink
 
 FINAL = "final"
@@ -33,6 +37,11 @@ logger = logging.getLogger(__name__)
 
 SaveParts = Callable[[Path], Awaitable[None]]
 """Writes the weights, as a model folder, and what else the loop's actors hold."""
+
+
+class NotSaved(RunFailed):
+    """A checkpoint could not be written, as on a full disk. What was written of it is removed; the
+    checkpoints before it, and the weights in memory, are as they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,8 @@ class Checkpoints:
         self._config, self._sink, self._clock = config, sink, clock
         self._kept = list(earlier)
         self._saved_step: int | None = None
+        self.is_behind = False
+        """True from a save that failed to the next one that does not."""
 
     @property
     def best(self) -> float | None:
@@ -83,14 +94,25 @@ class Checkpoints:
     ) -> None:
         """Save a checkpoint, announce it, and remove what is past ``keep``.
 
-        Raises ``FencedOut`` when a newer driver has taken the run over.
+        Raises ``FencedOut`` when a newer driver has taken the run over, and ``NotSaved`` when it
+        cannot be written; an actor that dies over it is raised as such.
         """
         folder = self.folder / (FINAL if is_final else f"step-{state.version:06d}")
         await asyncio.to_thread(self.claim.check)  # the parts may be a newer driver's by name
-        await save_parts(folder)
-        manifest = await asyncio.to_thread(
-            self._seal, folder, state, heldout_success, is_final=is_final
-        )
+        try:
+            await save_parts(folder)
+            manifest = await asyncio.to_thread(
+                self._seal, folder, state, heldout_success, is_final=is_final
+            )
+        except FencedOut:
+            raise  # what lies there may be the newer driver's
+        except Exception as error:  # whatever it is: what was half written takes no room
+            self.is_behind = True
+            await asyncio.to_thread(_remove_unfinished, folder)
+            if isinstance(error, RunFailed) and error.is_transient:
+                raise
+            raise _not_saved(state.version, error) from error
+        self.is_behind = False
         best = self.best
         is_best = heldout_success is not None and (best is None or heldout_success > best)
         self._kept.append(Kept(folder, state.version, heldout_success))
@@ -172,6 +194,23 @@ def kept_before(folder: Path, manifest: Manifest) -> list[Kept]:
             continue  # removed since, or of no use
         found.append(Kept(path, known.step, known.heldout_success))
     return found
+
+
+def _not_saved(step: int, error: Exception) -> NotSaved:
+    cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+    details = error.details if isinstance(error, RunFailed) else ""
+    words = f"The weights of step {step} could not be saved: {cause}. Earlier checkpoints are safe."
+    return NotSaved(words, details)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what a save that failed has left; there is nothing when it could not even begin."""
+    weights, partial = partials(folder)
+    with contextlib.suppress(OSError):
+        weights.unlink(missing_ok=True)
+    for path in (partial, folder):
+        if path.exists():
+            _remove(path)
 
 
 def _remove(folder: Path) -> None:

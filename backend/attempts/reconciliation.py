@@ -20,6 +20,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.attempts.repository import ACTIVE, is_left_before
+from backend.clock import not_after
 from backend.models import Attempt, Run
 from backend.runs.resuming import fail
 from backend.runs.transitions import move, record, stopped_unstarted
@@ -52,6 +53,8 @@ async def reconcile(
     session: AsyncSession, run: Run, attempt: Attempt, now: datetime, listening_since: datetime
 ) -> None:
     """Judge one active attempt. The caller holds the run's row lock."""
+    attempt.heartbeat_at = not_after(attempt.heartbeat_at, now)
+    run.stop_requested_at = not_after(run.stop_requested_at, now)
     if attempt.marker is not None:
         await settle_marked(session, run, attempt, now)
         return

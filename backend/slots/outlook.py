@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row, Select, or_, select
@@ -15,7 +15,11 @@ from backend.slots import nodes
 from lagoon import queueing
 from lagoon.placement import Node, Process, processes_of
 from lagoon.queueing import Decision, Waiting
+from lagoon.recovery import MAX_DELAY_SECONDS
 from lagoon.status import RunStatus
+
+LONGEST_PAUSE = timedelta(seconds=MAX_DELAY_SECONDS)
+"""Before a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,11 @@ def _waiting_runs(now: datetime) -> Select[Any]:
         Run.config["trainer"].label("trainer"),
     ).where(
         Run.status == RunStatus.QUEUED.value,
-        or_(Run.not_before.is_(None), Run.not_before <= now),
+        or_(
+            Run.not_before.is_(None),
+            Run.not_before <= now,
+            Run.not_before > now + LONGEST_PAUSE,  # the clock was set back since
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from lagoon.config import RunConfig
 from lagoon.prompts import task_index
 from lagoon.stalls import Activity
-from workers.checkpoints import Checkpoints, SaveParts
+from workers.checkpoints import Checkpoints, NotSaved, SaveParts
 from workers.generators import Generators
 from workers.loops.state import LoopState
 from workers.reporting import Reporter
@@ -160,7 +160,21 @@ class LoopContext:
             await self.evaluate()
         if self.is_checkpointed(version):
             self.progress.activity = "saving"
-            await self.checkpoints.save(state(), save, self._success(), is_final=False)
+            await self._save_on_the_way(state(), save)
+
+    async def _save_on_the_way(self, state: LoopState, save: SaveParts) -> None:
+        """Save a checkpoint. One that cannot be written costs no training: that is said on the
+        run's page, and the next one is tried when it is due."""
+        was_behind = self.checkpoints.is_behind
+        try:
+            await self.checkpoints.save(state, save, self._success(), is_final=False)
+        except NotSaved as error:
+            words = f"{error} The run goes on, and tries again at its next checkpoint."
+            self.reporter.status("running", words)
+        else:
+            if was_behind:
+                words = f"The weights of step {state.version} were saved: checkpoints work again."
+                self.reporter.status("running", words)
 
     async def conclude(self, state: Callable[[], LoopState], save: SaveParts) -> Outcome:
         """Evaluate and keep the last weights."""

@@ -242,8 +242,15 @@ class EvolutionLoop:
             await context.after_update(self.state, self._save)
 
     async def _keep(self, update: Update) -> None:
-        """Add an update that was made and reported to the log."""
-        await asyncio.to_thread(self._append, update)
+        """Add an update that was made and reported to the log. Raises ``RunFailed`` without room:
+        the run could not be made again from there on."""
+        try:
+            await asyncio.to_thread(self._append, update)
+        except OSError as error:
+            raise RunFailed(
+                f"Update {update.state.version} could not be written to the run's log: {error}. "
+                "The run can go on from the update before it, when there is room."
+            ) from error
         self._is_updating = False
 
     def _append(self, update: Update) -> None:
