@@ -108,7 +108,7 @@ async def conclude(
     """
     reason = first_line(event.reason)
     if RunStatus(run.status).is_terminal or RunStatus(attempt.status).is_terminal:
-        late = f"The driver ended as {event.outcome} after the run had ended. {reason}"
+        late = f"Its driver's last word, {event.outcome}, came when it was over. {reason}".strip()
         record(session, run, attempt.number, "late", late, now, by="driver")
         return
     if event.traceback is not None:

@@ -4,19 +4,27 @@ import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from celery.exceptions import Retry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lagoon.events import EventBatch, LogLogged
+from lagoon.proc import machine_id
 from lagoon.spools import attempts_with_spools, is_delivered, spool_of
+from tests.workers.processes import sleeping
+from tests.workers.test_tasks import ATTEMPT, FakePlatform, FakeRay, attempt, ray_of
+from tests.workers.test_tasks import platform_of as platform_at
+from workers import tasks
 from workers.leftovers import SpoolLeft, deliver, deliver_all, deliver_before
 from workers.platform import Platform, PlatformFailed
 from workers.spool import Spool
+from workers.tasks import observe_attempts
 
-ATTEMPT, NEXT = "r7k2m9qd-a1", "r7k2m9qd-a2"
+NEXT = "r7k2m9qd-a2"
 LATER = 60.0
 
 
@@ -254,3 +262,65 @@ def test_whatever_fails_all_arrives_once_and_in_order(
         arrived = {line for line in api.lines if line.startswith("line ")}
         assert arrived >= {f"line {number}" for number in there}
         assert len(arrived) == sum(line.startswith("line ") for line in api.lines)
+
+
+@pytest.mark.parametrize(
+    ("changes", "job", "is_due"),
+    [
+        (None, "FAILED", True),  # over, and gone
+        ({"boot_id": machine_id()}, "FAILED", True),
+        ({"boot_id": machine_id()}, "RUNNING", False),
+        ({"boot_id": "another machine"}, "FAILED", False),
+        ({"boot_id": None}, "FAILED", False),
+        ({"boot_id": machine_id(), "submission_id": None}, "FAILED", False),
+    ],
+)
+def test_what_a_driver_left_is_delivered_when_there_is_no_driver_any_more(
+    tmp_path: Path, changes: dict[str, Any] | None, job: str, is_due: bool
+) -> None:
+    spool_of(tmp_path, ATTEMPT).mkdir(parents=True)
+    listed = [] if changes is None else [attempt(**changes)]
+    ray = FakeRay(run_r7k2m9qd_a1=job)
+    with platform_at(FakePlatform(listed)) as platform, ray_of(ray) as jobs:
+        assert observe_attempts(platform, jobs, tmp_path) == ([ATTEMPT] if is_due else [])
+
+
+class TakingPlatform(FakePlatform):
+    """Takes whatever was left, too."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = super().handle_request(request)
+        is_left = request.url.path.endswith("/events")
+        return httpx.Response(202, json={"accepted_number": 1}) if is_left else answer
+
+
+def test_a_look_has_what_is_left_delivered_and_a_start_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = spool_of(tmp_path, ATTEMPT)
+    spool.mkdir(parents=True)
+    (spool / "0000000001.jsonl").write_text('{"number":1}\n')
+    platform = TakingPlatform()
+    monkeypatch.setenv("LAGOON_HOME", str(tmp_path))
+    monkeypatch.setattr(tasks, "open_platform", lambda _: platform_at(platform))
+    monkeypatch.setattr(tasks, "open_ray", lambda _: ray_of(FakeRay()))
+    sent = tasks.deliver_left
+    monkeypatch.setattr(sent, "apply_async", lambda args, expires: sent(*args))
+    tasks.observe()
+    assert platform.posted[1:] == [(f"/attempts/{ATTEMPT}/events", {"number": 1})]
+    assert is_delivered(spool)
+    (spool / "delivered").unlink()
+    monkeypatch.setattr(tasks, "DELIVER_SECONDS", 0.0)
+    with pytest.raises(Retry):
+        tasks.submit.apply(("r7k2m9qd-a2",), throw=True)
+
+
+def test_a_driver_that_is_seen_sends_its_events_itself(tmp_path: Path) -> None:
+    spool_of(tmp_path, ATTEMPT).mkdir(parents=True)
+    fake = FakePlatform([attempt(boot_id=machine_id())])
+    with (
+        sleeping(ATTEMPT, tmp_path),
+        platform_at(fake) as platform,
+        ray_of(FakeRay(run_r7k2m9qd_a1="FAILED")) as ray,
+    ):
+        assert observe_attempts(platform, ray, tmp_path) == []

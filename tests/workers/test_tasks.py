@@ -9,12 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from celery.exceptions import Retry
 from pydantic import SecretStr, ValidationError
 
-from lagoon.proc import machine_id
-from lagoon.spools import is_delivered, spool_of
-from tests.workers.processes import TEST_HOME, sleeping
+from tests.workers.processes import TEST_HOME
 from workers import tasks
 from workers.app import create_app, read_settings
 from workers.launch import RayJobs, RayUnreachable, SubmitRefused, entrypoint, submission_id
@@ -87,8 +84,6 @@ class FakePlatform(httpx.BaseTransport):
             answer = {"token": "lga_secret", "fencing_token": 3, "api_url": "http://api.test"}
             return httpx.Response(self.token_status, json=answer)
         self.posted.append((path, json.loads(request.content)))
-        if path.endswith("/events"):
-            return httpx.Response(202, json={"accepted_number": 1})
         return httpx.Response(self.post_status)
 
 
@@ -282,59 +277,6 @@ def test_an_observation_tells_of_every_submitted_attempt_and_of_the_cluster():
         ("b", "missing"),
         ("d", "missing"),  # nobody knows that it was submitted, and it holds slots
     ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "job", "is_due"),
-    [
-        (None, "FAILED", True),  # over, and gone
-        ({"boot_id": machine_id()}, "FAILED", True),
-        ({"boot_id": machine_id()}, "RUNNING", False),
-        ({"boot_id": "another machine"}, "FAILED", False),
-        ({"boot_id": None}, "FAILED", False),
-        ({"boot_id": machine_id(), "submission_id": None}, "FAILED", False),
-    ],
-)
-def test_what_a_driver_left_is_delivered_when_there_is_no_driver_any_more(
-    tmp_path: Path, changes: dict[str, Any] | None, job: str, is_due: bool
-) -> None:
-    spool_of(tmp_path, ATTEMPT).mkdir(parents=True)
-    listed = [] if changes is None else [attempt(**changes)]
-    ray = FakeRay(run_r7k2m9qd_a1=job)
-    with platform_of(FakePlatform(listed)) as platform, ray_of(ray) as jobs:
-        assert observe_attempts(platform, jobs, tmp_path) == ([ATTEMPT] if is_due else [])
-
-
-def test_a_look_has_what_is_left_delivered_and_a_start_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spool = spool_of(tmp_path, ATTEMPT)
-    spool.mkdir(parents=True)
-    (spool / "0000000001.jsonl").write_text('{"number":1}\n')
-    platform = FakePlatform()
-    monkeypatch.setenv("LAGOON_HOME", str(tmp_path))
-    monkeypatch.setattr(tasks, "open_platform", lambda _: platform_of(platform))
-    monkeypatch.setattr(tasks, "open_ray", lambda _: ray_of(FakeRay()))
-    sent = tasks.deliver_left
-    monkeypatch.setattr(sent, "apply_async", lambda args, expires: sent(*args))
-    tasks.observe()
-    assert platform.posted[1:] == [(f"/attempts/{ATTEMPT}/events", {"number": 1})]
-    assert is_delivered(spool)
-    (spool / "delivered").unlink()
-    monkeypatch.setattr(tasks, "DELIVER_SECONDS", 0.0)
-    with pytest.raises(Retry):
-        tasks.submit.apply(("r7k2m9qd-a2",), throw=True)
-
-
-def test_a_driver_that_is_seen_sends_its_events_itself(tmp_path: Path) -> None:
-    spool_of(tmp_path, ATTEMPT).mkdir(parents=True)
-    fake = FakePlatform([attempt(boot_id=machine_id())])
-    with (
-        sleeping(ATTEMPT, tmp_path),
-        platform_of(fake) as platform,
-        ray_of(FakeRay(run_r7k2m9qd_a1="FAILED")) as ray,
-    ):
-        assert observe_attempts(platform, ray, tmp_path) == []
 
 
 def test_a_credential_that_cannot_be_written_fails_the_run_with_its_cause(tmp_path):
