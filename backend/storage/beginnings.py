@@ -29,10 +29,11 @@ from backend.context import Context
 from backend.errors import Problem
 from backend.ids import attempt_id
 from backend.models import Attempt, Checkpoint
-from backend.runs.files import ATTEMPTS, num_bytes
+from backend.runs.files import num_bytes
 from backend.storage.lease import take_lease
 from backend.storage.weights import own_folder
 from lagoon.checkpoints import MANIFEST, DamagedCheckpoint, read_manifest
+from lagoon.spools import ATTEMPTS
 
 FOLDER = "beginning"
 UNKNOWN_FOR_SECONDS = 3600.0
