@@ -143,12 +143,12 @@ def _until(stage: Stage, run_id: str, holds: Callable[[Run], bool]) -> float | N
 
 LARGE_UPDATES = {"num_prompts": 64, "group_size": 8}
 STOPS = (
+    _stop("checkpointing", _saving, checkpoint={"every_steps": 1}),
+    _stop("checkpointing, its trainer held", _saving_held, checkpoint={"every_steps": 1}),
     _behind_another(_stop("queued", _queued)),
     _stop("starting", _starting),
     _stop("loading its model", _loading),
     _stop("generating", _at("starved"), environment={"mean_wait_seconds": 3, "wait_sigma": 0}),
     _stop("updating", _at("training"), method=LARGE_UPDATES),
     _stop("updating, its trainer held", _updating_held),
-    _stop("checkpointing", _saving, checkpoint={"every_steps": 1}),
-    _stop("checkpointing, its trainer held", _saving_held, checkpoint={"every_steps": 1}),
 )
