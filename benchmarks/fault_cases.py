@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -62,6 +63,7 @@ def measure_all(cases: Sequence[Case]) -> Callable[[Options], Report]:
     """A part of the suite: all ``cases`` on one platform, or the first of them for a quick look."""
 
     def measure(options: Options) -> Report:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what it started ends then, too
         wanted = cases[:NUM_QUICK] if options.quick else cases
         order, found = random.Random(SEED), []
         with temporary_home() as home, running(home, PLATFORM) as api:

@@ -15,7 +15,7 @@ from cli.client import load_credentials
 from cli.services.valkey import broker_url
 from lagoon.status import RunStatus
 
-WATCHED_SECONDS = 10.0
+WATCHED_SECONDS = 8.0
 HOUR_SECONDS = 3600.0
 NUM_COPIES = 3
 NUM_ROUNDS = 2
@@ -26,7 +26,7 @@ DRIVER = next(target for target in TARGETS if target.name == "driver")
 def _delivered_again(stage: Stage, order: random.Random) -> Found:
     """The message that starts an attempt, three times more while it starts, while it runs, and
     when it is over."""
-    run_id = stage.start("delivered again", config(order.randrange(1000), budget={"max_steps": 30}))
+    run_id = stage.start("delivered again", config(order.randrange(1000), budget={"max_steps": 24}))
     attempt_id, most, found = f"{run_id}-a1", 0, Found("")
     stage.until(run_id, lambda run: run["status"] != RunStatus.QUEUED)
     most = max(most, _deliver(stage, attempt_id))
@@ -96,7 +96,7 @@ def _goes_on(stage: Stage, run_id: str, step: int) -> float | None:
 def _clock_steps(stage: Stage, order: random.Random) -> Found:
     """An hour ahead, an hour back behind the machine's, then the driver is killed: all of it while
     the run trains."""
-    run_id = stage.start("clock", config(order.randrange(1000), budget={"max_steps": 60}))
+    run_id = stage.start("clock", config(order.randrange(1000), budget={"max_steps": 40}))
     found = Found("")
     stage.until(run_id, lambda run: run["step"] > 0)
     try:

@@ -54,6 +54,20 @@ def _stop(phase: str, reach: Reach, **sections: Any) -> Case:
     return Case(f"stop: {phase}", played)
 
 
+def _behind_another(case: Case) -> Case:
+    """The case, with a run before its own that takes all of the machine."""
+
+    def played(stage: Stage, order: random.Random) -> Found:
+        first = stage.start("takes the machine", config(0, budget={"max_steps": 500}))
+        stage.until(first, lambda run: run["status"] != RunStatus.QUEUED)
+        found = case.play(stage, order)
+        stage.patiently("POST", f"/runs/{first}/stop")
+        found.wrong += stage.faults(stage.ended(first))
+        return found
+
+    return Case(case.name, played)
+
+
 def _queued(stage: Stage, run_id: str, order: random.Random) -> bool:
     time.sleep(order.uniform(1.0, 3.0))
     return bool(stage.read(run_id)["status"] == RunStatus.QUEUED)
@@ -129,12 +143,12 @@ def _until(stage: Stage, run_id: str, holds: Callable[[Run], bool]) -> float | N
 
 LARGE_UPDATES = {"num_prompts": 64, "group_size": 8}
 STOPS = (
-    _stop("queued", _queued, resources={"cpus_per_generator": 64}),
+    _stop("checkpointing", _saving, checkpoint={"every_steps": 1}),
+    _stop("checkpointing, its trainer held", _saving_held, checkpoint={"every_steps": 1}),
+    _behind_another(_stop("queued", _queued)),
     _stop("starting", _starting),
     _stop("loading its model", _loading),
     _stop("generating", _at("starved"), environment={"mean_wait_seconds": 3, "wait_sigma": 0}),
     _stop("updating", _at("training"), method=LARGE_UPDATES),
     _stop("updating, its trainer held", _updating_held),
-    _stop("checkpointing", _saving, checkpoint={"every_steps": 1}),
-    _stop("checkpointing, its trainer held", _saving_held, checkpoint={"every_steps": 1}),
 )

@@ -177,7 +177,7 @@ def _first(stage: Stage, run_id: str, words: str) -> str:
 
 
 TRAINING = (
-    _on_small_disk("full disk for checkpoints, for a while", 40, _full_for_a_while),
+    _on_small_disk("full disk for checkpoints, for a while", 24, _full_for_a_while),
     _on_small_disk("full disk for checkpoints, to the end", 12, _full_to_the_end),
     Case("a tool that hangs", _hung_tool),
     Case("prompts that are too long", _long_prompts),

@@ -218,5 +218,5 @@ def _row(name: str, outcome: Outcome) -> Sequence[str]:
 
 
 if __name__ == "__main__":
-    parts = {"kills": measure, "cases": measure_all((*TRAINING, *CONTROL, *STOPS))}
+    parts = {"kills": measure, "cases": measure_all((*STOPS, *CONTROL, *TRAINING))}
     sys.exit(run("faults", parts, default_seeds=NUM_KILLS, results=RELIABILITY))
