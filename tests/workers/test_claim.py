@@ -1,6 +1,7 @@
 """A driver that was replaced writes nothing more among the run's files, told of it or not."""
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,25 @@ def test_a_disk_that_takes_no_claim_costs_the_protection_and_not_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "r-a1").write_text("no folder")
-    Claim(tmp_path / "r-a1" / "claim", 1, 1).take()
+    claim = Claim(tmp_path / "r-a1" / "claim", 1, 1)
+    claim.take()
     assert "cannot be written" in caplog.text
+    claim.check()
+
+
+def test_a_file_system_without_locks_costs_the_protection_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("workers.claim.fcntl.flock", without_locks)
+    claim = Claim(tmp_path / "claim", 1, 1)
+    claim.take()
+    claim.check()
+    claim = Claim(tmp_path / "claim", 1, 1, lambda: True)
+    with pytest.raises(FencedOut, match="no longer takes"):
+        claim.check()
 
 
 async def test_a_save_that_was_under_way_when_the_driver_was_fenced_out_is_not_seen(
