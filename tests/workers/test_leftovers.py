@@ -196,6 +196,7 @@ def test_an_attempt_starts_when_those_before_it_are_delivered(tmp_path: Path) ->
             deliver_before(NEXT, platform, tmp_path, 0.0)
         deliver_before(NEXT, platform, tmp_path, LATER)
         assert api.lines == lines(3)
+        assert not is_delivered(spool_of(tmp_path, ATTEMPT))  # its last processes may add to it
         api.answer = lambda _: problem(409, "attempt-not-gone")
         deliver_before("r7k2m9qd-a3", platform, tmp_path, LATER)  # it does not wait for ever
         deliver_before("rwithout-a2", platform, tmp_path, LATER)
