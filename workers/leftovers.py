@@ -60,11 +60,14 @@ def deliver_all(
 ) -> None:
     """Deliver what is left of some attempts' spools, one after the other, for a bounded time.
 
-    Raises what ``deliver`` raises.
+    One over which the API fails holds up no other. Raises ``httpx.TransportError`` when it is away.
     """
     deadline = stopwatch() + seconds
     for attempt_id in attempt_ids:
-        deliver(attempt_id, platform, home, deadline, stopwatch)
+        try:
+            deliver(attempt_id, platform, home, deadline, stopwatch)
+        except PlatformFailed as error:
+            logger.warning("the spool of attempt %s is not delivered now: %s", attempt_id, error)
 
 
 def deliver_before(attempt_id: str, platform: Platform, home: Path, seconds: float) -> None:
