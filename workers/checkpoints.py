@@ -108,7 +108,7 @@ class Checkpoints:
             raise  # what lies there may be the newer driver's
         except Exception as error:  # whatever it is: what was half written takes no room
             self.is_behind = True
-            await asyncio.to_thread(_remove_unfinished, folder)
+            await asyncio.to_thread(self._remove_unfinished, folder)
             if isinstance(error, RunFailed) and error.is_transient:
                 raise
             raise _not_saved(state.version, error) from error
@@ -156,6 +156,10 @@ class Checkpoints:
     def _remove(self, folder: Path) -> None:
         with self.claim.held():
             _remove(folder)
+
+    def _remove_unfinished(self, folder: Path) -> None:
+        with self.claim.held():
+            _remove_unfinished(folder)
 
     def _past_keep(self) -> list[Kept]:
         """What to remove: neither among the newest, nor the best, nor final weights."""

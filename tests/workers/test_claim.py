@@ -13,6 +13,7 @@ from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
 from workers import checkpoints as checkpoints_module
 from workers.claim import Claim, FencedOut
+from workers.generators import RunFailed
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop
 
@@ -101,6 +102,27 @@ async def test_a_driver_that_was_replaced_unheard_neither_saves_nor_removes(tmp_
         await PolicyGradientLoop(context, trainer).run()
     assert trainer.saved == [str(tmp_path / f"step-00000{n}") for n in (1, 2)]
     assert [each.name for each in tmp_path.glob("step-*")] == ["step-000002"]
+
+
+async def test_a_save_that_fails_after_the_driver_was_replaced_leaves_the_newer_ones_files(
+    tmp_path: Path,
+) -> None:
+    context, _ = loop_context(
+        grpo_config(checkpoint={"every_steps": 1}), [FakeGenerator(lambda *_: 1.0)], tmp_path
+    )
+    context.checkpoints.claim = Claim(tmp_path / "claim", 1, 1)
+    trainer = FakeTrainer()
+
+    async def replaced(folder: str) -> None:
+        Claim(tmp_path / "claim", 1, 2).take()
+        (Path(folder) / MANIFEST).parent.mkdir(parents=True)
+        (Path(folder) / MANIFEST).write_text("the newer driver's")
+        raise RunFailed("The trainer failed.")
+
+    trainer.save = replaced  # type: ignore[method-assign]
+    with pytest.raises(FencedOut):
+        await PolicyGradientLoop(context, trainer).run()
+    assert (tmp_path / "step-000001" / MANIFEST).exists()
 
 
 async def test_a_driver_that_was_replaced_adds_nothing_to_the_log_of_updates(
