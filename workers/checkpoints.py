@@ -130,6 +130,8 @@ class Checkpoints:
                 is_best=is_best,
             )
         )
+        if removed:  # a kill must not leave the platform with those alone that are removed now
+            await asyncio.to_thread(self._sink.flush)
         for kept in removed:
             self._kept.remove(kept)
             await asyncio.to_thread(self._remove, kept.path)
