@@ -100,7 +100,10 @@ async def remind(session: AsyncSession, now: datetime) -> None:
             update(OutboxMessage)
             .where(
                 OutboxMessage.task == task,
-                OutboxMessage.sent_at < now - patience,
+                or_(
+                    OutboxMessage.sent_at < now - patience,
+                    OutboxMessage.sent_at > now + patience,  # the clock was set back since
+                ),
                 OutboxMessage.attempt_id.in_(attempts),
             )
             .values(sent_at=None, available_at=now)

@@ -108,7 +108,7 @@ class Checkpoints:
             raise  # what lies there may be the newer driver's
         except Exception as error:  # whatever it is: what was half written takes no room
             self.is_behind = True
-            await asyncio.to_thread(_remove_unfinished, folder)
+            await asyncio.to_thread(self._remove_unfinished, folder)
             if isinstance(error, RunFailed) and error.is_transient:
                 raise
             raise _not_saved(state.version, error) from error
@@ -130,6 +130,8 @@ class Checkpoints:
                 is_best=is_best,
             )
         )
+        if removed:  # a kill must not leave the platform with those alone that are removed now
+            await asyncio.to_thread(self._sink.flush)
         for kept in removed:
             self._kept.remove(kept)
             await asyncio.to_thread(self._remove, kept.path)
@@ -156,6 +158,10 @@ class Checkpoints:
     def _remove(self, folder: Path) -> None:
         with self.claim.held():
             _remove(folder)
+
+    def _remove_unfinished(self, folder: Path) -> None:
+        with self.claim.held():
+            _remove_unfinished(folder)
 
     def _past_keep(self) -> list[Kept]:
         """What to remove: neither among the newest, nor the best, nor final weights."""

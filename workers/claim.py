@@ -56,9 +56,12 @@ class Claim:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody takes it while the block lasts. Raises ``FencedOut`` when somebody had before."""
+        """Nobody takes it while the block lasts. Raises ``FencedOut`` when somebody had before.
+
+        A disk that cannot tell, or a file system without locks, costs the protection alone, too.
+        """
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(FileNotFoundError):  # nobody has claimed anything
+            with contextlib.suppress(OSError):  # nobody has claimed anything, or none could
                 self._refuse_older(stack.enter_context(_locked(self._path, os.O_RDONLY)))
             if self._is_fenced():
                 raise FencedOut("The platform no longer takes this driver's word.")

@@ -60,11 +60,14 @@ def deliver_all(
 ) -> None:
     """Deliver what is left of some attempts' spools, one after the other, for a bounded time.
 
-    Raises what ``deliver`` raises.
+    One over which the API fails holds up no other. Raises ``httpx.TransportError`` when it is away.
     """
     deadline = stopwatch() + seconds
     for attempt_id in attempt_ids:
-        deliver(attempt_id, platform, home, deadline, stopwatch)
+        try:
+            deliver(attempt_id, platform, home, deadline, stopwatch)
+        except PlatformFailed as error:
+            logger.warning("the spool of attempt %s is not delivered now: %s", attempt_id, error)
 
 
 def deliver_before(attempt_id: str, platform: Platform, home: Path, seconds: float) -> None:
@@ -80,7 +83,7 @@ def deliver_before(attempt_id: str, platform: Platform, home: Path, seconds: flo
         spool = spool_of(home, earlier)
         if not spool.is_dir() or is_delivered(spool):
             continue
-        if deliver(earlier, platform, home, deadline) == "more":
+        if deliver(earlier, platform, home, deadline, is_gone=False) == "more":
             raise SpoolLeft(f"the spool of attempt {earlier} is being delivered")
 
 
@@ -90,8 +93,12 @@ def deliver(
     home: Path,
     deadline: float,
     stopwatch: Callable[[], float] = time.monotonic,
+    *,
+    is_gone: bool = True,
 ) -> Outcome:
     """Deliver what is left of an attempt's spool until ``deadline``, by the stopwatch.
+
+    ``is_gone``: nobody writes to it any more, so that its end is the end.
 
     Raises ``PlatformFailed`` or ``httpx.TransportError`` when the API fails or is away: a later try
     goes on.
@@ -101,7 +108,7 @@ def deliver(
     try:
         with _alone(spool) as is_alone:
             outcome = delivery.of(spool) if is_alone else "more"
-            if outcome == "all":
+            if outcome == "all" and is_gone:
                 (spool / DELIVERED).touch()
                 logger.info("the spool of attempt %s is delivered to its end", attempt_id)
         return outcome

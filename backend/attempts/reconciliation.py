@@ -54,6 +54,7 @@ async def reconcile(
 ) -> None:
     """Judge one active attempt. The caller holds the run's row lock."""
     attempt.heartbeat_at = not_after(attempt.heartbeat_at, now)
+    attempt.submitted_at = not_after(attempt.submitted_at, now)
     run.stop_requested_at = not_after(run.stop_requested_at, now)
     if attempt.marker is not None:
         await settle_marked(session, run, attempt, now)

@@ -33,9 +33,15 @@ async def existing(session: AsyncSession, ids: Sequence[str]) -> set[str]:
 
 
 async def is_left_before(session: AsyncSession, attempt: Attempt) -> bool:
-    """Whether processes of earlier attempts at the same run may still be there."""
+    """Whether processes of earlier attempts at the same run may still be there.
+
+    One without a credential never had any (``slots.leases.lease_is_free``).
+    """
     statement = select(Attempt.id).where(
-        Attempt.run_id == attempt.run_id, Attempt.number < attempt.number, _is_left()
+        Attempt.run_id == attempt.run_id,
+        Attempt.number < attempt.number,
+        Attempt.fencing_token > 0,
+        _is_left(),
     )
     return await session.scalar(statement.limit(1)) is not None
 

@@ -2,10 +2,11 @@
 
 ::
 
-    is it gone?  no  ─▶ 409: it may send the rest itself
-                 yes ─▶ the next attempt has a credential?
-                          no  ─▶ counts as if the driver had said it, but that nobody was heard
-                          yes ─▶ kept under the attempt, for the record alone
+    is it gone, or has it lost its credential to the next attempt?
+        no  ─▶ 409: it may send the rest itself
+        yes ─▶ the next attempt has a credential?
+                 no  ─▶ counts as if the driver had said it, but that nobody was heard
+                 yes ─▶ kept under the attempt, for the record alone
 
 Batches have the numbers that their driver gave them, so that what it had sent is not stored twice.
 Nothing of it is a sign of life, and nothing moves a run that has ended.
@@ -69,14 +70,16 @@ async def ingest_left(
 
 
 def _is_dead(attempt: Attempt, now: datetime) -> bool:
-    """Whether nothing of the attempt is left, as far as the workers can see.
+    """Whether nothing of the attempt is left, as far as the workers can see, or it may say nothing
+    any more: the next attempt may begin beside processes that are still being ended.
 
     While it is active that is their last look's word, which comes long before a silence counts. One
     that was never heard may still be started once more, with numbers that begin anew.
     """
     if RunStatus(attempt.status).is_active and attempt.heartbeat_at is None:
         return False
-    if attempt.gone_at is not None:
+    is_replaced = attempt.token_hash is None and RunStatus(attempt.status).is_terminal
+    if is_replaced or attempt.gone_at is not None:
         return True
     return believed_ray_status(attempt, now) in OVER_FOR_RAY and attempt.num_processes == 0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, Select, or_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, ClusterNode, Lease, Run
@@ -79,6 +79,12 @@ async def outlook(session: AsyncSession, now: datetime) -> Outlook:
     )
 
 
+def is_paused(now: datetime) -> ColumnElement[bool]:
+    """A run that waits for the pause before its restart; none is longer than the longest, unless
+    the clock was set back since."""
+    return and_(Run.not_before > now, Run.not_before <= now + LONGEST_PAUSE)
+
+
 def _waiting_runs(now: datetime) -> Select[Any]:
     """Only what the queue needs: configurations are long, and the queue is gone through often.
 
@@ -98,11 +104,7 @@ def _waiting_runs(now: datetime) -> Select[Any]:
         Run.config["trainer"].label("trainer"),
     ).where(
         Run.status == RunStatus.QUEUED.value,
-        or_(
-            Run.not_before.is_(None),
-            Run.not_before <= now,
-            Run.not_before > now + LONGEST_PAUSE,  # the clock was set back since
-        ),
+        or_(Run.not_before.is_(None), not_(is_paused(now))),
     )
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from backend.models import Attempt, Run
+from backend.slots.outlook import is_paused
 from lagoon.placement import Process, processes_of
 from lagoon.queueing import Priority
 from lagoon.status import RunStatus
@@ -37,7 +38,7 @@ async def paused(session: AsyncSession, now: datetime) -> list[Paused]:
     statement = (
         select(Run.id, Run.owner_id, Run.priority, Run.config, Run.not_before, Attempt.reason)
         .join(Attempt, before)
-        .where(Run.status == RunStatus.QUEUED.value, Run.not_before > now)
+        .where(Run.status == RunStatus.QUEUED.value, is_paused(now))
         .order_by(Run.not_before, Run.id)
     )
     return [

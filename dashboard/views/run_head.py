@@ -188,11 +188,11 @@ def _confirm_stop(site: Site, detail: records.RunDetail) -> None:
 
 def _what_a_stop_does(detail: records.RunDetail) -> str:
     """What becomes of the run when it is stopped in its status, after its name."""
+    stays = "what it has saved and reported stays, and it can be resumed."
     if detail["status"] == RunStatus.QUEUED and len(detail["attempts"]) > 1:
-        return (
-            "waits for its next attempt. It leaves the queue; what it has saved and reported "
-            "stays, and it can be resumed."
-        )
+        return f"waits for its next attempt. It leaves the queue; {stays}"
+    if detail["status"] == RunStatus.STARTING and len(detail["attempts"]) > 1:
+        return f"is starting its next attempt. That ends without weights of its own; {stays}"
     if detail["status"] == RunStatus.QUEUED:
         return "has not started. It leaves the queue; there is nothing to save."
     if detail["status"] == RunStatus.STARTING:

@@ -176,6 +176,23 @@ async def test_a_checkpoint_that_was_left_is_gone_on_from_when_it_arrives_in_tim
     assert await rewards(ada, run_id) == {8: 0.8, 9: 0.9}
 
 
+async def test_a_driver_that_may_not_speak_any_more_is_heard_though_its_processes_are_left(
+    api: Api,
+) -> None:
+    """The next attempt may start beside them, and would be told of removed checkpoints alone."""
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    body = {"submission_id": f"run-{run_id}-a1"}
+    await api.workers.post(f"/internal/attempts/{run_id}-a1/submitted", json=body)
+    await send(driver, run_id, api.batch([RUNNING, saved("/w/4", 4)], number=1))
+    api.clock.advance(40)
+    await observe(api, run_id, "failed", num_processes=1)
+    run = await read_run(ada, run_id)
+    assert (run["status"], run["attempts"][0]["gone_at"]) == ("queued", None)
+    await leave(api, run_id, 2, saved("/w/8", 8, dropped=["/w/4"]))
+    assert [item["step"] for item in (await read_run(ada, run_id))["checkpoints"]] == [8]
+
+
 async def test_an_attempt_that_was_stopped_in_the_queue_settles_nothing(api: Api) -> None:
     ada = await api.user()
     run_id, driver = await api.started(ada)

@@ -187,6 +187,25 @@ async def test_after_the_clock_was_set_back_a_silence_counts_from_then_on(api: A
     assert (await read_run(ada, run_id))["status"] == "starting"
 
 
+async def test_a_clock_that_was_set_back_delays_no_message_and_no_end(api: Api) -> None:
+    ada = await api.user()
+    run_id = (await make_run(ada, config=config(budget={"max_restarts": 0})))["id"]
+    await api.turn()
+    api.clock.advance(-3600)
+    await api.turn()  # nobody has taken the message: the broker may have lost it
+    assert api.queue.sent == [("workers.submit", [f"{run_id}-a1"])] * 2
+    await api.driver(f"{run_id}-a1")
+    await submitted(api, run_id)
+    api.clock.advance(-3600)
+    await api.turn()
+    api.clock.advance(16)  # Ray had its time to know the job
+    await observe(api, run_id, "missing", num_processes=1)
+    assert (await read_run(ada, run_id))["status"] == "failed"
+    api.clock.advance(-3600)
+    listed = (await api.workers.get("/internal/attempts")).json()["items"]
+    assert [item["measure"] for item in listed] == ["kill"]
+
+
 async def test_a_stop_before_the_submission_ends_without_a_job(api: Api) -> None:
     ada = await api.user()
     run_id, driver = await api.started(ada, config=config(budget={"max_restarts": 0}))

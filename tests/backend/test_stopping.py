@@ -298,3 +298,17 @@ async def test_a_stop_of_a_later_attempt_waits_for_what_is_left_of_all(api: Api)
     await observe(api, run_id, "failed", boot_id=HERE, num_processes=0)
     await api.turn()
     assert (await read_run(ada, run_id))["status"] == "stopped"
+
+
+async def test_a_stop_does_not_wait_for_an_attempt_that_never_had_a_process(api: Api) -> None:
+    """Nobody may be there to see it gone."""
+    ada = await api.user()
+    run_id = (await make_run(ada))["id"]
+    await api.turn()
+    await ada.post(f"/runs/{run_id}/stop")
+    api.clock.advance(31)
+    await api.turn()
+    run = await read_run(ada, run_id)
+    assert (run["status"], run["attempts"][0]["gone_at"]) == ("stopped", None)
+    await ada.post(f"/runs/{run_id}/resume", json={})
+    assert (await ada.post(f"/runs/{run_id}/stop")).json()["status"] == "stopped"

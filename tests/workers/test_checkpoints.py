@@ -110,3 +110,27 @@ async def test_an_evolution_run_without_room_for_its_log_ends_with_the_cause(
     monkeypatch.setattr("workers.loops.evolution.append_update", full)
     with pytest.raises(RunFailed, match=rf"Update 1 could not be written .*{FULL}.* go on from"):
         await trained(es_config(), tmp_path, Disk(set()))
+
+
+async def test_a_checkpoint_goes_when_the_announcement_of_the_newer_one_outlives_a_kill(
+    tmp_path: Path,
+) -> None:
+    """Else the platform would know of the removed one alone, and the run could not go on."""
+    config = grpo_config(
+        budget={"max_steps": 3},
+        checkpoint={"every_steps": 1, "keep": 1},
+        evaluation={"every_steps": 9},
+    )
+    generator = FakeGenerator(lambda request, _: float(request.index % 2))
+    context, sink = loop_context(config, [generator], tmp_path)
+    there: list[list[str]] = []
+
+    def flush() -> None:
+        newest = sink.events[-1]
+        assert isinstance(newest, CheckpointLogged)
+        there.append([Path(path).name for path in newest.dropped if Path(path).is_dir()])
+
+    sink.flush = flush  # type: ignore[method-assign]
+    await PolicyGradientLoop(context, FakeTrainer()).run()
+    assert there[-1] == ["step-000002"]
+    assert not (tmp_path / "step-000002").exists()

@@ -1,6 +1,7 @@
 """A driver that was replaced writes nothing more among the run's files, told of it or not."""
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
 from workers import checkpoints as checkpoints_module
 from workers.claim import Claim, FencedOut
+from workers.generators import RunFailed
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop
 
@@ -37,8 +39,25 @@ def test_a_disk_that_takes_no_claim_costs_the_protection_and_not_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "r-a1").write_text("no folder")
-    Claim(tmp_path / "r-a1" / "claim", 1, 1).take()
+    claim = Claim(tmp_path / "r-a1" / "claim", 1, 1)
+    claim.take()
     assert "cannot be written" in caplog.text
+    claim.check()
+
+
+def test_a_file_system_without_locks_costs_the_protection_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("workers.claim.fcntl.flock", without_locks)
+    claim = Claim(tmp_path / "claim", 1, 1)
+    claim.take()
+    claim.check()
+    claim = Claim(tmp_path / "claim", 1, 1, lambda: True)
+    with pytest.raises(FencedOut, match="no longer takes"):
+        claim.check()
 
 
 async def test_a_save_that_was_under_way_when_the_driver_was_fenced_out_is_not_seen(
@@ -83,6 +102,27 @@ async def test_a_driver_that_was_replaced_unheard_neither_saves_nor_removes(tmp_
         await PolicyGradientLoop(context, trainer).run()
     assert trainer.saved == [str(tmp_path / f"step-00000{n}") for n in (1, 2)]
     assert [each.name for each in tmp_path.glob("step-*")] == ["step-000002"]
+
+
+async def test_a_save_that_fails_after_the_driver_was_replaced_leaves_the_newer_ones_files(
+    tmp_path: Path,
+) -> None:
+    context, _ = loop_context(
+        grpo_config(checkpoint={"every_steps": 1}), [FakeGenerator(lambda *_: 1.0)], tmp_path
+    )
+    context.checkpoints.claim = Claim(tmp_path / "claim", 1, 1)
+    trainer = FakeTrainer()
+
+    async def replaced(folder: str) -> None:
+        Claim(tmp_path / "claim", 1, 2).take()
+        (Path(folder) / MANIFEST).parent.mkdir(parents=True)
+        (Path(folder) / MANIFEST).write_text("the newer driver's")
+        raise RunFailed("The trainer failed.")
+
+    trainer.save = replaced  # type: ignore[method-assign]
+    with pytest.raises(FencedOut):
+        await PolicyGradientLoop(context, trainer).run()
+    assert (tmp_path / "step-000001" / MANIFEST).exists()
 
 
 async def test_a_driver_that_was_replaced_adds_nothing_to_the_log_of_updates(

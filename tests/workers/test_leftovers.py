@@ -180,6 +180,17 @@ def test_a_spool_that_cannot_be_read_does_not_hold_up_the_others(tmp_path: Path)
     assert api.lines == lines(2)
 
 
+def test_a_batch_over_which_the_api_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    left(tmp_path, 2)
+    left(tmp_path, 2, "rother00-a1")
+    api = FakeApi()
+    api.answer = lambda number: httpx.Response(500) if number == 1 else None
+    with platform_of(api) as platform:
+        deliver_all([ATTEMPT, "rother00-a1"], platform, tmp_path, LATER, lambda: 0.0)
+    assert api.lines == lines(2)
+    assert attempts_with_spools(tmp_path, delivered=False) == [ATTEMPT]
+
+
 def test_a_spool_without_a_batch_says_nothing_yet(tmp_path: Path) -> None:
     folder = left(tmp_path, 0)
     with platform_of(FakeApi()) as platform:
@@ -196,6 +207,7 @@ def test_an_attempt_starts_when_those_before_it_are_delivered(tmp_path: Path) ->
             deliver_before(NEXT, platform, tmp_path, 0.0)
         deliver_before(NEXT, platform, tmp_path, LATER)
         assert api.lines == lines(3)
+        assert not is_delivered(spool_of(tmp_path, ATTEMPT))  # its last processes may add to it
         api.answer = lambda _: problem(409, "attempt-not-gone")
         deliver_before("r7k2m9qd-a3", platform, tmp_path, LATER)  # it does not wait for ever
         deliver_before("rwithout-a2", platform, tmp_path, LATER)
