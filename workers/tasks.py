@@ -38,6 +38,8 @@ RETRY: dict[str, Any] = {"max_retries": 30, "default_retry_delay": 10}
 DELIVER_SECONDS = 2.0
 """How long one task delivers what drivers left; the next one goes on. Less than the time between
 two looks, so that all the rest of the tasks have room."""
+LEFT_RETRIES = 12
+"""How often a start is put off, for two minutes, because the API fails over what drivers left."""
 
 # What of this process's environment a driver gets. Secrets are not among it: Ray shows a job's
 # environment to whoever may look at its dashboard.
@@ -50,7 +52,12 @@ def submit(task: Any, attempt_id: str) -> None:
     settings = Settings()
     try:
         with open_platform(settings) as platform, open_ray(settings) as ray:
-            deliver_before(attempt_id, platform, settings.home, DELIVER_SECONDS)
+            try:
+                deliver_before(attempt_id, platform, settings.home, DELIVER_SECONDS)
+            except PlatformFailed as error:
+                if task.request.retries < LEFT_RETRIES:
+                    raise
+                logger.warning("attempt %s starts without what was left: %s", attempt_id, error)
             submit_attempt(attempt_id, platform, ray, settings.home)
     except RETRIED as error:
         raise task.retry(exc=error) from error

@@ -367,15 +367,6 @@ def test_stopping_a_run_that_has_not_trained_promises_no_weights(status: str, wo
     assert "It saves its weights" not in text(tested)
 
 
-def test_stopping_a_run_that_starts_again_does_not_say_that_it_has_trained_nothing() -> None:
-    run = canned.queued() | {"status": "starting"}
-    run["attempts"] = [canned.attempt("starting") | {"number": number} for number in (1, 2)]
-    tested = open_page(FakeApi([run]), "run", run=run["id"], tab="config")
-    click(tested, "Stop")
-    assert "what it has saved and reported stays" in text(tested)
-    assert "trained nothing" not in text(tested)
-
-
 def test_a_finished_run_cannot_be_stopped() -> None:
     labels = [button.label for button in run_page("finished").button]
     assert "Stop" not in labels

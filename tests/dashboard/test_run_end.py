@@ -7,7 +7,7 @@ import pytest
 import dashboard.views.run as run_page
 from tests.dashboard import canned
 from tests.dashboard.fake_api import FakeApi
-from tests.dashboard.pages import open_page, text
+from tests.dashboard.pages import click, open_page, text
 
 
 def stopping(**attempt: Any) -> dict[str, Any]:
@@ -94,3 +94,12 @@ def test_a_run_that_stands_still_says_what_it_waits_for() -> None:
     shown = text(open_page(FakeApi([run]), "run", run=run["id"]))
     assert "no step was done for 5 min: the loop is starved" in shown
     assert "after 30 min 00 s without progress the run is ended" in shown
+
+
+def test_stopping_a_run_that_starts_again_does_not_say_that_it_has_trained_nothing() -> None:
+    run = canned.queued() | {"status": "starting"}
+    run["attempts"] = [canned.attempt("starting") | {"number": number} for number in (1, 2)]
+    tested = open_page(FakeApi([run]), "run", run=run["id"], tab="config")
+    click(tested, "Stop")
+    assert "what it has saved and reported stays" in text(tested)
+    assert "trained nothing" not in text(tested)

@@ -327,6 +327,29 @@ def test_a_look_has_what_is_left_delivered_and_a_start_waits_for_it(
         tasks.submit.apply(("r7k2m9qd-a2",), throw=True)
 
 
+class FailingPlatform(FakePlatform):
+    """Fails over whatever was left."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        is_left = request.url.path.endswith("/events")
+        return httpx.Response(500) if is_left else super().handle_request(request)
+
+
+def test_a_batch_over_which_the_api_always_fails_puts_a_start_off_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left(tmp_path, 1)
+    ray = FakeRay()
+    monkeypatch.setenv("LAGOON_HOME", str(tmp_path))
+    monkeypatch.setattr(tasks, "open_platform", lambda _: platform_at(FailingPlatform()))
+    monkeypatch.setattr(tasks, "open_ray", lambda _: ray_of(ray))
+    with pytest.raises(Retry):
+        tasks.submit.apply((NEXT,), throw=True, retries=tasks.LEFT_RETRIES - 1)
+    assert not ray.bodies
+    tasks.submit.apply((NEXT,), throw=True, retries=tasks.LEFT_RETRIES)
+    assert ray.bodies
+
+
 def test_a_driver_that_is_seen_sends_its_events_itself(tmp_path: Path) -> None:
     spool_of(tmp_path, ATTEMPT).mkdir(parents=True)
     fake = FakePlatform([attempt(boot_id=machine_id())])
