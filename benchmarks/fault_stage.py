@@ -95,12 +95,8 @@ class Stage:
         return [f"{mark}: its spool is not delivered" for mark in sorted(waiting())]
 
     def faults(self, run: Run, prompts_per_step: int = PROMPTS_PER_STEP) -> list[str]:
-        """Points lost, doubled or changed, prompts skipped or trained twice, processes left.
-
-        An update that an end without saving cut short was not reported, and is on no lineage.
-        """
-        is_cut = run["status"] == RunStatus.STOPPED and run["attempts"][-1]["stop_saved_at"] is None
-        steps = prompt_faults(self.api, run | {"step": run["step"] - is_cut}, prompts_per_step)
+        """Points lost, doubled or changed, prompts skipped or trained twice, processes left."""
+        steps = prompt_faults(self.api, run, prompts_per_step)
         found = [f"process left: {title}" for title in self.left(run)]
         found += self.undelivered(run) + differences(self.api, self.home, run)
         return found + ([f"prompts of steps {steps}"] if steps else [])

@@ -64,7 +64,7 @@ async def pulse(
         activity = await _why(progress) if is_long else progress.activity
         heartbeat = HeartbeatLogged(
             at=time.time(),
-            step=progress.version,
+            step=progress.reported,
             pid=pid,
             host=host,
             boot_id=machine,

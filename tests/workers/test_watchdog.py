@@ -54,7 +54,7 @@ async def beaten(progress: Progress, time: Time, limit: float = 100.0) -> list[H
 
 
 async def test_a_heartbeat_says_who_where_and_how_far() -> None:
-    progress = Progress(version=3, trajectories=17, activity="training")
+    progress = Progress(version=4, reported=3, trajectories=17, activity="training")
     first = (await beaten(progress, Time()))[0]
     assert (first.step, first.trajectories, first.activity) == (3, 17, "training")
     assert (first.fencing_token, first.boot_id, first.idle_seconds) == (4, machine_id(), 0.0)

@@ -53,6 +53,8 @@ class Progress:
 
     version: int = 0
     """Policy version: optimizer steps, or ES updates, done."""
+    reported: int = 0
+    """The newest version whose step was reported: nobody is told of one that no chart has."""
     evaluated: int = -1
     """The newest version whose evaluation has begun."""
     heldout_success: float | None = None
@@ -69,7 +71,8 @@ class Progress:
 
     def begin(self, state: LoopState, heldout_success: float | None) -> None:
         """Start from a checkpoint's state, whose policy had that success."""
-        self.version, self.evaluated = state.version, state.evaluated
+        self.version = self.reported = state.version
+        self.evaluated = state.evaluated
         self.heldout_success = heldout_success
 
     def note_trajectory(self) -> None:

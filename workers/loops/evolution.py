@@ -238,6 +238,7 @@ class EvolutionLoop:
             self._num_tokens, self._num_episodes = state.num_tokens, state.num_samples
             context.reporter.histograms(state.version, update.counts)
             context.reporter.step(state.version, update.points)
+            context.progress.reported = state.version
             await self._keep(update)
             await context.after_update(self.state, self._save)
 
@@ -326,6 +327,7 @@ class EvolutionLoop:
         ]
         context.reporter.histograms(self.version, counts)
         context.reporter.step(self.version, points)
+        context.progress.reported = self.version
         context.reporter.trajectories(self.version, trajectories)
         refuse_disagreement([report.checksum for report in reports], self.version)
         proof.refuse()

@@ -286,6 +286,7 @@ class PolicyGradientLoop:
                 point(m.TOTAL_SAMPLES, self._num_samples),
             ],
         )
+        context.progress.reported = self.version
         self._is_stepping = False
         context.reporter.trajectories(self.version, trajectories)
         proof.refuse()
