@@ -22,7 +22,8 @@ def is_delivered(spool: Path) -> bool:
 
 
 def attempts_with_spools(home: Path, *, delivered: bool) -> list[str]:
-    """The attempts on this machine whose spool is there and is, or is not, delivered to its end."""
+    """The attempts on this machine whose spool holds something and is, or is not, delivered to its
+    end."""
     try:
         names = [entry.name for entry in (home / ATTEMPTS).iterdir()]
     except OSError:
@@ -31,5 +32,12 @@ def attempts_with_spools(home: Path, *, delivered: bool) -> list[str]:
     return sorted(
         name
         for name, spool in spools.items()
-        if spool.is_dir() and is_delivered(spool) == delivered
+        if is_delivered(spool) == delivered and _holds_something(spool)
     )
+
+
+def _holds_something(spool: Path) -> bool:
+    try:
+        return any(segment.stat().st_size for segment in spool.glob("*.jsonl"))
+    except OSError:
+        return False  # removed meanwhile

@@ -88,6 +88,13 @@ def lines(last: int) -> list[str]:
     return [f"line {number}" for number in range(1, last + 1)]
 
 
+def test_a_spool_to_which_nothing_was_written_is_nothing_to_deliver(tmp_path: Path) -> None:
+    spool = spool_of(tmp_path, ATTEMPT)
+    spool.mkdir(parents=True)
+    (spool / "0000000001.jsonl").touch()
+    assert attempts_with_spools(tmp_path, delivered=False) == []
+
+
 def test_the_rest_of_a_spool_is_sent_and_the_spool_says_so(tmp_path: Path) -> None:
     folder, api = left(tmp_path, 7), FakeApi(num_stored=4)
     assert attempts_with_spools(tmp_path, delivered=False) == [ATTEMPT]
