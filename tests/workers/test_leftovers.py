@@ -297,7 +297,7 @@ def test_whatever_fails_all_arrives_once_and_in_order(
 def test_what_a_driver_left_is_delivered_when_there_is_no_driver_any_more(
     tmp_path: Path, changes: dict[str, Any] | None, job: str, is_due: bool
 ) -> None:
-    spool_of(tmp_path, ATTEMPT).mkdir(parents=True)
+    left(tmp_path, 1)
     listed = [] if changes is None else [attempt(**changes)]
     ray = FakeRay(run_r7k2m9qd_a1=job)
     with platform_at(FakePlatform(listed)) as platform, ray_of(ray) as jobs:
