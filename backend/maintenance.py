@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 async def turn(context: Context) -> bool:
     """One turn of the periodic work; False when another process holds the lease."""
+    context.listening_since = min(context.listening_since, context.clock())
     async with context.database.session() as session:
         if not await session.scalar(TAKE_LEASE, {"key": SCHEDULER_LOCK}):
             return False

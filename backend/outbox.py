@@ -10,7 +10,7 @@ import asyncio
 import logging
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, OutboxMessage
@@ -61,9 +61,13 @@ async def send_due(session: AsyncSession, queue: TaskQueue, now: datetime) -> in
             OutboxMessage.sent_at.is_(None), OutboxMessage.attempt_id.in_(ended)
         )
     )
+    due = or_(
+        OutboxMessage.available_at <= now,
+        OutboxMessage.available_at > now + MAX_BACKOFF,  # the clock was set back since
+    )
     statement = (
         select(OutboxMessage)
-        .where(OutboxMessage.sent_at.is_(None), OutboxMessage.available_at <= now)
+        .where(OutboxMessage.sent_at.is_(None), due)
         .order_by(OutboxMessage.id)
         .limit(BATCH)
         .with_for_update(skip_locked=True)
@@ -96,7 +100,10 @@ async def remind(session: AsyncSession, now: datetime) -> None:
             update(OutboxMessage)
             .where(
                 OutboxMessage.task == task,
-                OutboxMessage.sent_at < now - patience,
+                or_(
+                    OutboxMessage.sent_at < now - patience,
+                    OutboxMessage.sent_at > now + patience,  # the clock was set back since
+                ),
                 OutboxMessage.attempt_id.in_(attempts),
             )
             .values(sent_at=None, available_at=now)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from cli.client import Api
 from cli.home import Home
 from lagoon.metrics import CATALOGUE, LEDGER_TRAINED
+from lagoon.spools import spool_of
 
 MAX_POINTS = 100_000
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -48,18 +48,20 @@ def prompt_faults(api: Api, run: dict[str, Any], prompts_per_step: int) -> list[
 def _surviving(home: Home, run: dict[str, Any]) -> Points:
     """By metric and labels, the value at each step that no later attempt has superseded.
 
-    What a killed driver had written and not sent is not among it: it is of steps that the next
-    attempt does again.
+    What a killed driver had written and not sent is among it: the workers deliver it. Not so the
+    points of an attempt that ended before it was known where it began: nobody can have gone on from
+    them.
     """
     found: Points = {}
     for attempt in run["attempts"]:
         begins = attempt["resumed_step"]
+        if begins is None and attempt["number"] > 1:
+            continue
         if begins is not None:
             for points in found.values():
                 for step in [step for step in points if step > begins]:
                     del points[step]
-        spool = home.root / "attempts" / f"{run['id']}-a{attempt['number']}" / "spool"
-        for event in _events(spool):
+        for event in events_of(home, f"{run['id']}-a{attempt['number']}"):
             if event["type"] != "step":
                 continue
             for point in event["points"]:
@@ -70,9 +72,9 @@ def _surviving(home: Home, run: dict[str, Any]) -> Points:
     return found
 
 
-def _events(spool: Path) -> Iterator[dict[str, Any]]:
-    """The events in a spool's segments, in order; its quota is far above what these runs write."""
-    for segment in sorted(spool.glob("*.jsonl")):
+def events_of(home: Home, attempt_id: str) -> Iterator[dict[str, Any]]:
+    """The events in an attempt's spool, in order; its quota is far above what these runs write."""
+    for segment in sorted(spool_of(home.root, attempt_id).glob("*.jsonl")):
         for line in segment.read_text(encoding="utf-8").splitlines():
             try:
                 yield from json.loads(line)["events"]

@@ -62,6 +62,12 @@ def _service(name: str) -> Callable[[Home, str], list[int]]:
     return find
 
 
+def _beat(home: Home, attempt_id: str) -> list[int]:
+    """The process that the Celery worker has started for it."""
+    workers = _service("worker")(home, attempt_id)
+    return [pid for pid in pids() if int((stat_fields(pid) or ["", "0"])[1]) in workers]
+
+
 def _of_ray(program: str) -> Callable[[Home, str], list[int]]:
     def find(home: Home, attempt_id: str) -> list[int]:
         mark = f"LAGOON_HOME={home.root}".encode()
@@ -83,7 +89,8 @@ TARGETS = (
     Target("vLLM engine", _engines, ends_attempt=False),
     Target("raylet", _of_ray("raylet"), ends_attempt=True),
     Target("GCS", _of_ray("gcs_server"), ends_attempt=True),
-    Target("Celery worker and beat", _service("worker"), ends_attempt=False),
+    Target("Celery worker", _service("worker"), ends_attempt=False),
+    Target("beat", _beat, ends_attempt=False),
     Target("API", _service("api"), ends_attempt=False),
     Target("Valkey", _service("valkey"), ends_attempt=False),
     Target("PostgreSQL", _service("postgres"), ends_attempt=False),

@@ -5,9 +5,10 @@
     run ─▶ wait (random) ─▶ kill (random) ─▶ what the platform says of the run ─▶ ... ─▶ run ends
                                                                                        └▶ checks
 
-Every process is killed by its id, and only if this suite's own platform started it. A run may start
-again as often as it likes; in the end it must have finished, with every prompt trained once, every
-point that its drivers wrote on the surviving lineage shown, and no process left.
+Every process is killed by its id, and only if this suite's own platform started it; all kinds are
+killed about equally often. A run may start again as often as it likes; in the end it must have
+finished, with every prompt trained once, every point that its drivers wrote on the surviving
+lineage shown, what dead drivers left delivered, and no process left.
 """
 
 from __future__ import annotations
@@ -19,31 +20,41 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx
 
+from benchmarks.fault_cases import measure_all
 from benchmarks.fault_checks import differences, num_points, prompt_faults
+from benchmarks.fault_control import CONTROL
+from benchmarks.fault_stage import (
+    POLL_SECONDS,
+    PROMPTS_PER_STEP,
+    VERDICT_SECONDS,
+    Run,
+    Stage,
+    config,
+)
+from benchmarks.fault_stops import STOPS
 from benchmarks.fault_targets import TARGETS, Target, kill, of_attempt
+from benchmarks.fault_training import TRAINING
 from benchmarks.frame import DOCS, Options, Report, progress, run
 from benchmarks.stack import running, temporary_home
 from cli.client import Api
-from cli.home import Home
 from cli.output import Refusal
 from cli.processes import wait_until
 from lagoon.status import RunStatus
 
 NUM_KILLS, NUM_KILLS_QUICK = 50, 2
 RELIABILITY = DOCS.parent / "reliability.md"
-VERDICT_SECONDS = 60.0
-END_SECONDS = 600.0
-GONE_SECONDS = 30.0
 MAX_PAUSE_SECONDS = 12.0
-POLL_SECONDS = 0.5
-PROMPTS_PER_STEP = 4
+TRAINING_SHARE = 0.7
+"""How often a kill waits until the attempt before it trains: kills at other moments, most of them
+while a run starts, are the rest."""
+TRAINING_SECONDS = 180.0
 SEED = 2026
 NOTES = f"""A whole platform in a home of its own, with the tiny model; `grpo` on the calculator, a
-checkpoint every two steps. At a random moment (seed {SEED}) one process is killed with SIGKILL:
+checkpoint every two steps. At a random moment (seed {SEED}; {TRAINING_SHARE:.0%} of the kills wait
+until the newest attempt has trained a step) one process is killed with SIGKILL:
 drivers, trainers, generators, engines, and the platform's own services, Ray's included; PostgreSQL
 with SIGQUIT, Valkey with all its data removed. **Answer**: from the kill until the page said what
 is true: that the attempt had ended and the next one was queued, or that the driver was silent
@@ -59,6 +70,18 @@ class Outcome:
     answers: list[float] = field(default_factory=list)
     late: int = 0
 
+    @property
+    def num_kills(self) -> int:
+        """Kills, whether or not they were answered in time."""
+        return len(self.answers) + self.late
+
+    def note(self, answer_seconds: float | None) -> None:
+        """Count an answer, or None for one that did not come in time."""
+        if answer_seconds is None:
+            self.late += 1
+        else:
+            self.answers.append(answer_seconds)
+
 
 @dataclass(slots=True)
 class Tally:
@@ -72,26 +95,16 @@ class Tally:
     differences: list[str] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    gone: list[float] = field(default_factory=list)
 
     @property
     def num_kills(self) -> int:
         """Kills in all."""
-        return sum(len(outcome.answers) + outcome.late for outcome in self.by_target.values())
+        return sum(outcome.num_kills for outcome in self.by_target.values())
 
-
-def config(seed: int) -> dict[str, Any]:
-    """A run of about a minute."""
-    return {
-        "model": {"path": "tiny", "max_length_tokens": 128},
-        "environment": {"name": "calculator", "mean_wait_seconds": 0},
-        "method": {"name": "grpo", "num_prompts": PROMPTS_PER_STEP, "group_size": 4},
-        "rollout": {"kv_cache_gib": 0.25},
-        "evaluation": {"num_tasks": 8, "every_steps": 10},
-        "checkpoint": {"every_steps": 2},
-        "budget": {"max_steps": 60, "max_restarts": 10},
-        "seed": seed,
-    }
+    def fewest_killed(self) -> list[Target]:
+        """The targets whose turn it is, so that all are killed about equally often."""
+        kills = {target.name: self.by_target[target.name].num_kills for target in TARGETS}
+        return [target for target in TARGETS if kills[target.name] <= min(kills.values())]
 
 
 def measure(options: Options) -> Report:
@@ -100,91 +113,78 @@ def measure(options: Options) -> Report:
     wanted = NUM_KILLS_QUICK if options.quick else options.seeds
     with temporary_home() as home, running(home) as api:
         while tally.num_kills < wanted:
-            _one_run(home, api, order, tally, wanted)
+            _one_run(Stage(home, api), order, tally, wanted)
     return report(tally, wanted)
 
 
-def _one_run(home: Home, api: Api, order: random.Random, tally: Tally, wanted: int) -> None:
+def _one_run(stage: Stage, order: random.Random, tally: Tally, wanted: int) -> None:
     """Start a run, kill while it is active, and check it when it is over."""
     name = f"faults {tally.num_runs}"
-    body = {"name": name, "config": config(tally.num_runs)}
-    run_id: str = _patiently(api, "POST", "/runs", body)["id"]
+    run_id = stage.start(name, config(tally.num_runs))
     tally.num_runs += 1
     while tally.num_kills < wanted:
+        if order.random() < TRAINING_SHARE:
+            _await_training(stage, run_id)
         time.sleep(order.uniform(0.0, MAX_PAUSE_SECONDS))
-        now = _read(api, run_id)
+        now = stage.read(run_id)
         if RunStatus(now["status"]).is_terminal:
             break
         attempt_id = f"{run_id}-a{len(now['attempts'])}"
-        target = order.choice(TARGETS)
-        pid = kill(target, home, attempt_id, order)
+        target = order.choice(tally.fewest_killed())
+        # Between two attempts there is nothing of the run that a kill could end.
+        loses = target.ends_attempt and bool(of_attempt(attempt_id))
+        pid = kill(target, stage.home, attempt_id, order)
         if pid is None:
             continue
         progress(f"{tally.num_kills + 1}: {target.name} ({pid}) at step {now['step']} of {name}")
-        _await_answer(api, run_id, len(now["attempts"]), target, tally)
-    _check(home, api, run_id, tally)
+        answer = _answer_seconds(stage.api, run_id, len(now["attempts"]), loses)
+        tally.by_target[target.name].note(answer)
+    _check(stage, run_id, tally)
 
 
-def _await_answer(api: Api, run_id: str, num_attempts: int, target: Target, tally: Tally) -> None:
-    """Wait until the platform says what is true after a kill."""
+def _await_training(stage: Stage, run_id: str) -> None:
+    """Wait until the newest attempt has trained a step of its own, or the run is over."""
+
+    def is_training(now: Run) -> bool:
+        attempt = now["attempts"][-1]
+        begins = 0 if attempt["number"] == 1 else attempt["resumed_step"]
+        has_trained = begins is not None and (now["step"] or 0) > begins
+        return has_trained or RunStatus(now["status"]).is_terminal
+
+    stage.until(run_id, is_training, TRAINING_SECONDS)
+
+
+def _answer_seconds(api: Api, run_id: str, num_attempts: int, loses: bool) -> float | None:
+    """How long the platform took to say what is true after a kill; None when it took too long."""
     began = time.monotonic()
-    outcome = tally.by_target[target.name]
 
     def is_answered() -> bool:
         try:
             now = api.get(f"/runs/{run_id}")
         except (Refusal, httpx.HTTPError):
             return False
-        if not target.ends_attempt:
-            return True
         is_said = len(now["attempts"]) > num_attempts or bool(now["condition"])
-        return is_said or RunStatus(now["status"]).is_terminal
+        return not loses or is_said or RunStatus(now["status"]).is_terminal
 
     if wait_until(is_answered, VERDICT_SECONDS, poll_seconds=POLL_SECONDS):
-        outcome.answers.append(time.monotonic() - began)
-    else:
-        outcome.late += 1
-        progress(f"  no answer within {VERDICT_SECONDS:.0f} s")
+        return time.monotonic() - began
+    progress(f"  no answer within {VERDICT_SECONDS:.0f} s")
+    return None
 
 
-def _check(home: Home, api: Api, run_id: str, tally: Tally) -> None:
+def _check(stage: Stage, run_id: str, tally: Tally) -> None:
     """Wait for the run's end, and look at all that it left."""
-    wait_until(
-        lambda: RunStatus(_read(api, run_id)["status"]).is_terminal,
-        END_SECONDS,
-        poll_seconds=POLL_SECONDS,
-    )
-    ended = _read(api, run_id)
+    ended = stage.ended(run_id)
     tally.num_attempts += len(ended["attempts"])
     progress(f"  {ended['status']}: {ended['reason']} ({len(ended['attempts'])} attempts)")
     if ended["status"] != RunStatus.FINISHED:
         tally.false_failed.append(f"{ended['status']}: {ended['reason']}")
-    began = time.monotonic()
-    marks = [f"{run_id}-a{attempt['number']}" for attempt in ended["attempts"]]
-    wait_until(lambda: not any(map(of_attempt, marks)), GONE_SECONDS, poll_seconds=POLL_SECONDS)
-    tally.gone.append(time.monotonic() - began)
-    tally.left += [title for mark in marks for title in of_attempt(mark).values()]
-    tally.points += num_points(home, ended)
-    tally.differences += differences(api, home, ended)
-    wrong = prompt_faults(api, ended, PROMPTS_PER_STEP)
+    tally.left += stage.left(ended)
+    tally.differences += stage.undelivered(ended)
+    tally.points += num_points(stage.home, ended)
+    tally.differences += differences(stage.api, stage.home, ended)
+    wrong = prompt_faults(stage.api, ended, PROMPTS_PER_STEP)
     tally.prompts += [f"{run_id}: steps {wrong}"] if wrong else []
-
-
-def _read(api: Api, run_id: str) -> dict[str, Any]:
-    run: dict[str, Any] = _patiently(api, "GET", f"/runs/{run_id}")
-    return run
-
-
-def _patiently(api: Api, verb: str, path: str, body: Any = None) -> Any:
-    """An answer of an API that may be starting again."""
-    deadline = time.monotonic() + VERDICT_SECONDS
-    while True:
-        try:
-            return api.get(path) if verb == "GET" else api.post(path, body)
-        except (Refusal, httpx.HTTPError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(POLL_SECONDS)
 
 
 def report(tally: Tally, wanted: int) -> Report:
@@ -214,8 +214,9 @@ def _row(name: str, outcome: Outcome) -> Sequence[str]:
     answers = outcome.answers
     middle = f"{statistics.median(answers):.1f} s" if answers else ""
     longest = f"{max(answers):.1f} s" if answers else ""
-    return (name, str(len(answers) + outcome.late), middle, longest, str(outcome.late))
+    return (name, str(outcome.num_kills), middle, longest, str(outcome.late))
 
 
 if __name__ == "__main__":
-    sys.exit(run("faults", measure, default_seeds=NUM_KILLS, results=RELIABILITY))
+    parts = {"kills": measure, "cases": measure_all((*STOPS, *CONTROL, *TRAINING))}
+    sys.exit(run("faults", parts, default_seeds=NUM_KILLS, results=RELIABILITY))

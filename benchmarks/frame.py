@@ -1,14 +1,14 @@
 """The frame of every benchmark: arguments, a table, one line with the figure, a page in docs.
 
-A benchmark is a function from ``Options`` to a ``Report``. Its module ends with
-``sys.exit(run(NAME, measure))``.
+A benchmark is a function from ``Options`` to a ``Report``, or several of them by name, its parts.
+Its module ends with ``sys.exit(run(NAME, measure))``.
 """
 
 import argparse
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -45,9 +45,12 @@ class Report:
     """How it was measured, for the page."""
 
 
+Measure = Callable[[Options], Report]
+
+
 def run(
     name: str,
-    measure: Callable[[Options], Report],
+    measure: Measure | Mapping[str, Measure],
     default_seeds: int = 3,
     *,
     arguments: Sequence[str] | None = None,
@@ -56,27 +59,47 @@ def run(
 ) -> int:
     """Parse arguments, measure, print, and write the page when asked. Returns the exit status.
 
-    A study gives ``results``: its table goes into that file as well.
+    A study gives ``results``: its table goes into that file as well. Of several parts each has a
+    page and a section of its own; those of the first bear the benchmark's name alone.
     """
+    parts = measure if isinstance(measure, Mapping) else {"": measure}
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--quick", action="store_true", help="end within two minutes")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--seeds", type=int, default=default_seeds, help="repetitions")
     parser.add_argument("--write", action="store_true", help=f"write docs/benchmarks/{name}.md")
+    if len(parts) > 1:
+        parser.add_argument("--part", choices=list(parts), help="measure only this; else all")
     asked = parser.parse_args(arguments)
     if asked.quick and asked.write:
         parser.error("a quick look is no result to keep: leave out --quick or --write")
-    report = measure(Options(asked.quick, asked.seeds, asked.write))
+    options, is_missed = Options(asked.quick, asked.seeds, asked.write), False
+    for index, (part, measured) in enumerate(parts.items()):
+        if getattr(asked, "part", None) not in (None, part):
+            continue
+        report = measured(options)
+        _print(report)
+        is_missed |= bool(report.missed)
+        if asked.write:
+            title = f"{name}-{part}" if index else name
+            command = f"{name} --part {part}" if part else name
+            _write(title, command, report, docs, results)
+    return 1 if asked.check and is_missed else 0
+
+
+def _print(report: Report) -> None:
     print(table(report.header, report.rows))
     for target in report.missed:
         print(f"missed: {target}")
     print(report.figure)
-    if asked.write:
-        docs.mkdir(parents=True, exist_ok=True)
-        (docs / f"{name}.md").write_text(page(name, report), encoding="utf-8")
-        if results:
-            results.write_text(with_section(results.read_text(encoding="utf-8"), name, report))
-    return 1 if asked.check and report.missed else 0
+
+
+def _write(title: str, command: str, report: Report, docs: Path, results: Path | None) -> None:
+    docs.mkdir(parents=True, exist_ok=True)
+    (docs / f"{title}.md").write_text(page(title, command, report), encoding="utf-8")
+    if results:
+        before = results.read_text(encoding="utf-8")
+        results.write_text(with_section(before, title, command, report))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -90,27 +113,27 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def page(name: str, report: Report) -> str:
+def page(title: str, command: str, report: Report) -> str:
     """The benchmark's page: command, machine, versions, table, figure."""
-    return f"# {name}\n\n{_measured(name, report)}\n"
+    return f"# {title}\n\n{_measured(command, report)}\n"
 
 
-def with_section(text: str, name: str, report: Report) -> str:
-    """``text`` with what stands between the marks of ``name`` replaced by what was measured.
+def with_section(text: str, title: str, command: str, report: Report) -> str:
+    """``text`` with what stands between the marks of ``title`` replaced by what was measured.
 
     Raises ``ValueError`` when the marks are not there.
     """
-    start, end = f"<!-- {name}: written by its benchmark -->", f"<!-- end of {name} -->"
+    start, end = f"<!-- {title}: written by its benchmark -->", f"<!-- end of {title} -->"
     before, is_there, rest = text.partition(start)
     _, is_closed, after = rest.partition(end)
     if not is_there or not is_closed:
         raise ValueError(f"no section {start} ... {end}")
-    return f"{before}{start}\n\n{_measured(name, report)}\n\n{end}{after}"
+    return f"{before}{start}\n\n{_measured(command, report)}\n\n{end}{after}"
 
 
-def _measured(name: str, report: Report) -> str:
+def _measured(command: str, report: Report) -> str:
     parts = [
-        f"`python -m benchmarks.{name} --write` on {machine()}; {versions()}.",
+        f"`python -m benchmarks.{command} --write` on {machine()}; {versions()}.",
         report.notes,
         table(report.header, report.rows),
         report.figure + ".",

@@ -44,15 +44,17 @@ def temporary_home() -> Iterator[Home]:
 
 
 @contextmanager
-def running(home: Home) -> Iterator[Api]:
+def running(home: Home, module: str = "cli.main") -> Iterator[Api]:
     """The API of a Lagoon that runs for as long as the context.
+
+    ``module`` is run in the place of the command ``lagoon``.
 
     Raises ``RuntimeError`` with what ``lagoon up`` said when it does not get ready.
     """
     said = home.root / "said.txt"
     with said.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "up", "--no-demo", "--home", str(home.root)],
+            [sys.executable, "-m", module, "up", "--no-demo", "--home", str(home.root)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -8,7 +8,9 @@
 
 Runs may go on meanwhile. A file that the copied database names was there before the copy or came
 while it was made, so it is linked before or after; a link keeps it when its run removes it. Weights
-that came and went within the copy are not in it: a restore forgets them, and says so.
+that came and went within the copy are not in it: a restore forgets them, and says so. What a spool
+holds beyond the database would go on arriving, with the paths of weights in the home that it is of:
+a restore leaves spools out.
 
 Not in it: models, which are built again, and credentials, which a new home makes for itself.
 """
@@ -35,11 +37,12 @@ from cli.output import Refusal
 from cli.services.postgres import connection_url, database_url, is_up, postgres
 from cli.supervisor import Supervisor
 from cli.tables import bring_up_to_date, dump, load
+from lagoon.spools import ATTEMPTS, spool_of
 
 FORMAT = 1
-MANIFEST, DATABASE, ATTEMPTS = "manifest.json", "database.dump", "attempts"
-SECRET = "credential"
-"""What a driver signs in with: never copied."""
+MANIFEST, DATABASE = "manifest.json", "database.dump"
+NOT_COPIED = ("credential", "claim")
+"""Files of attempts that are worth something only to the drivers of this home."""
 
 
 def backup(home: Home, file: Path) -> dict[str, Any]:
@@ -92,6 +95,8 @@ def restore(home: Home, file: Path) -> dict[str, Any]:
                 load(home, unpacked / DATABASE)
                 bring_up_to_date(home, lambda line: None)
                 _move_paths(home, Path(manifest["home"]))
+                for attempt_id in [folder.name for folder in (unpacked / ATTEMPTS).iterdir()]:
+                    shutil.rmtree(spool_of(unpacked, attempt_id), ignore_errors=True)
                 (unpacked / ATTEMPTS).rename(home.root / ATTEMPTS)
                 manifest["missing_checkpoints"] = _forget_missing(home)
     return manifest
@@ -104,7 +109,7 @@ def _link_files(source: Path, target: Path) -> None:
         beside = target / Path(folder).relative_to(source)
         beside.mkdir(parents=True, exist_ok=True)
         for name in names:
-            if name != SECRET:
+            if name not in NOT_COPIED:
                 with contextlib.suppress(FileNotFoundError, FileExistsError):
                     os.link(Path(folder) / name, beside / name)
 

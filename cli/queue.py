@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -33,13 +34,22 @@ WAITING = (
     ("gpus", "GPUS"),
     ("reason", "REASON"),
 )
+PAUSED = (
+    ("run", "RUN"),
+    ("name", "NAME"),
+    ("owner", "OWNER"),
+    ("cpus", "CPUS"),
+    ("gpus", "GPUS"),
+    ("restarts_at", "RESTARTS AT"),
+    ("reason", "AFTER"),
+)
 
 
 @app.command("list")
 def list_queue(
     context: typer.Context, home: HomeOption = None, as_json: JsonOption = False
 ) -> None:
-    """Who holds what, and who waits, in order and with the reason."""
+    """Who holds what, who waits, in order and with the reason, and who restarts when."""
     with connect(find_home(home), context.obj) as api:
         queue = api.get("/queue")
     if as_json:
@@ -96,6 +106,14 @@ def _say_queue(queue: dict[str, Any]) -> None:
         say(table(({**item, **_names(item)} for item in queue["items"]), WAITING))
     else:
         say("Nobody waits.")
+    if queue["paused"]:
+        say()
+        say(table((_pausing(item) for item in queue["paused"]), PAUSED))
+
+
+def _pausing(item: dict[str, Any]) -> dict[str, Any]:
+    moment = datetime.fromisoformat(item["restarts_at"]).astimezone(UTC)
+    return {**item, **_names(item), "restarts_at": f"{moment:%H:%M:%S} UTC"}
 
 
 def _held(lease: dict[str, Any]) -> dict[str, Any]:

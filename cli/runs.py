@@ -149,7 +149,10 @@ def fork(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start a new run that begins with one of a run's checkpoints: the newest, or another."""
+    """Start a new run that begins with one of a run's checkpoints: the newest, or another.
+
+    Steps up to the checkpoint count against its budget.max_steps; its training time begins at 0.
+    """
     with connect(find_home(home), context.obj) as api:
         run = api.get(f"/runs/{run_id}")
         if checkpoint is None and not run["checkpoints"]:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import httpx
 
-from dashboard import records
+from dashboard import queue_records, records
 
 PREFIX = "/api/v1"
 
@@ -190,9 +190,9 @@ class Api:
         body = {"checkpoint_id": checkpoint_id, "name": name, "config": config}
         return cast(records.RunDetail, self._json("POST", f"/runs/{run_id}/fork", body=body))
 
-    def queue(self) -> records.Queue:
+    def queue(self) -> queue_records.Queue:
         """The queue, the leases and the nodes."""
-        return cast(records.Queue, self._json("GET", "/queue"))
+        return cast(queue_records.Queue, self._json("GET", "/queue"))
 
     def move_run(self, run_id: str, *, before: str | None = None, after: str | None = None) -> None:
         """Put a queued run before or after another one of the same owner."""

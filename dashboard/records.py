@@ -89,62 +89,6 @@ class RunReference(TypedDict):
     name: str
 
 
-class QueueItem(TypedDict):
-    """A run that waits. ``run`` is None when it is not the viewer's to see."""
-
-    position: int
-    run: RunReference | None
-    owner: str
-    priority: str
-    cpus: float
-    gpus: float
-    num_processes: int
-    reason: str
-    queued_at: str
-    may_change: bool
-
-
-class NodeShare(TypedDict):
-    """What is held on one node."""
-
-    node: str
-    cpus: float
-    gpus: float
-
-
-class LeaseRecord(TypedDict):
-    """What an attempt holds."""
-
-    run: RunReference | None
-    owner: str
-    attempt: int
-    status: str
-    cpus: float
-    gpus: float
-    nodes: list[NodeShare]
-    taken_at: str
-
-
-class NodeRecord(TypedDict):
-    """A node of the cluster."""
-
-    id: str
-    name: str
-    cpus: float
-    gpus: float
-    cpus_free: float
-    gpus_free: float
-    seen_at: str
-
-
-class Queue(TypedDict):
-    """Who waits, in order; who holds what; what there is."""
-
-    items: list[QueueItem]
-    leases: list[LeaseRecord]
-    nodes: list[NodeRecord]
-
-
 class FirstNan(TypedDict):
     """The first value of a run that was not a number."""
 

@@ -106,7 +106,8 @@ class BudgetConfig(Section):
     max_steps: int = Field(100, ge=1)
     """Optimizer steps, or ES generations."""
     max_seconds: float | None = Field(None, gt=0)
-    """Wall-clock limit, counted from the first step; empty for none."""
+    """Wall-clock limit, counted from the first step over all attempts of the run; that of a fork
+    begins anew. Empty for none."""
     max_restarts: int = Field(3, ge=0, le=100)
     """Times in a row that the platform starts a run again whose process died, from its newest
     checkpoint, without getting further than before; and generators that are started in a row in the

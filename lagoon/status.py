@@ -7,6 +7,9 @@
      │ └───────────┴── stopping ──▶ stopped
      │             └──────────────▶ failed
      └── another attempt: a restart, or somebody resumes what stopped or failed
+
+One that waits has no process of its own, but those of an attempt before may be left: then it is
+stopping, too, until they are gone.
 """
 
 from enum import StrEnum
@@ -52,7 +55,9 @@ class RunStatus(StrEnum):
 
 
 TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
-    RunStatus.QUEUED: frozenset({RunStatus.STARTING, RunStatus.STOPPED, RunStatus.FAILED}),
+    RunStatus.QUEUED: frozenset(
+        {RunStatus.STARTING, RunStatus.STOPPING, RunStatus.STOPPED, RunStatus.FAILED}
+    ),
     RunStatus.STARTING: frozenset(
         {
             RunStatus.RUNNING,

@@ -7,14 +7,15 @@
     marker    │        └─▶ over: finished, stopped or failed, with the reason
     desired   │
     gone      │        (none of its processes is left: ``lagoon.stopping.is_gone``)
+    earlier   │        (processes of attempts before it are left)
     stalled   ┘        (heard, and no progress for long: ``lagoon.stalls``)
 
 No source is trusted alone. The end marker is the driver's own last word and outranks everything. A
 driver that is heard is alive, whatever Ray says of its job. Ray's word that a job is over counts
 once the driver is silent. Ray being unreachable says nothing. Silence alone is a condition, never a
 failure: a machine that sleeps, or a network that is cut, looks the same from here. A run that was
-asked to stop is stopped once its processes are gone, and not before; one that ends by itself has
-ended with its driver's last word.
+asked to stop is stopped once its processes are gone, those of earlier attempts included, and not
+before; one that ends by itself has ended with its driver's last word.
 """
 
 from dataclasses import dataclass
@@ -79,11 +80,13 @@ def judge(
     desired: Desired,
     *,
     gone: bool = False,
+    earlier_left: bool = False,
     stalled: bool = False,
 ) -> Verdict:
     """What an active attempt's sources say together. Total: every combination has an answer."""
     verdict = _of_what_is_known(heard, ray, marker, desired, gone)
-    if verdict.outcome is RunStatus.STOPPED and desired == "stop" and not gone:
+    is_cleared = gone and not earlier_left
+    if verdict.outcome is RunStatus.STOPPED and desired == "stop" and not is_cleared:
         return _alive("")  # as good as stopped, but for its processes
     if verdict == _alive("") and heard == "fresh" and stalled:
         return _alive("stalled")

@@ -13,6 +13,7 @@ from celery.signals import celeryd_after_setup
 from pydantic import ValidationError
 
 from lagoon.service_settings import wrong_settings
+from workers import beat
 from workers.settings import Settings, described
 
 logger = logging.getLogger(__name__)
@@ -68,4 +69,5 @@ def log_settings(**_: Any) -> None:
 
 
 celeryd_after_setup.connect(log_settings)
+beat.connect()
 app = create_app(read_settings())

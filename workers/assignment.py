@@ -11,6 +11,7 @@ import httpx
 
 from lagoon.checkpoints import UPDATES
 from lagoon.config import RunConfig
+from workers.claim import FencedOut
 from workers.resuming import FROM_THE_START, Candidates
 from workers.sink import fences_out
 
@@ -25,16 +26,14 @@ def open_connection(api_url: str, token: str) -> httpx.Client:
     )
 
 
-class FencedOut(Exception):
-    """The attempt is not this driver's to run."""
-
-
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What a driver is to run."""
 
     config: RunConfig
     candidates: Candidates = FROM_THE_START
+    run_id: str = ""
+    attempt: int = 1
     fencing_token: int | None = None
     """Of the credential that the platform gave this driver; None without a platform."""
     places: Mapping[str, str] = field(default_factory=dict)
@@ -74,6 +73,14 @@ def fetch_assignment(
         checkpoints=tuple(map(Path, found["checkpoints"])),
         updates=tuple(Path(folder) / UPDATES for folder in found["earlier_folders"]),
         owns=found["owns_checkpoints"],
+        is_fork=not found["owns_checkpoints"],
     )
     config = RunConfig.model_validate(found["config"])
-    return Assignment(config, candidates, found["fencing_token"], found["places"])
+    return Assignment(
+        config,
+        candidates,
+        run_id=found["run_id"],
+        attempt=found["attempt"],
+        fencing_token=found["fencing_token"],
+        places=found["places"],
+    )

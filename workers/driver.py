@@ -30,9 +30,11 @@ import ray
 from lagoon.clashes import Capacity, capacity_clashes
 from lagoon.config import RunConfig
 from lagoon.events import ResumedLogged, RunEnded
+from lagoon.spools import spool_of
 from workers import cluster
-from workers.assignment import Assignment, FencedOut, fetch_assignment, open_connection
+from workers.assignment import Assignment, fetch_assignment, open_connection
 from workers.checkpoints import Checkpoints
+from workers.claim import UNCLAIMED, Claim, FencedOut
 from workers.environments import num_tasks
 from workers.generators import GeneratorHandle, Generators, RunFailed
 from workers.heldout import heldout_indices
@@ -65,6 +67,8 @@ class Surroundings:
     """Of the credential that the platform gave this driver; None without a platform."""
     places: Mapping[str, str] = field(default_factory=dict)
     """The Ray node of each process, where the platform has leased slots."""
+    claim: Claim = UNCLAIMED
+    """The right to write among the run's files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +184,9 @@ def _loop(
         stopwatch=time.monotonic,
         num_train_tasks=num_tasks(config.environment, "train"),
         heldout=started.heldout,
-        checkpoints=Checkpoints(surroundings.checkpoints, config, sink, time.time, begins.kept),
+        checkpoints=Checkpoints(
+            surroundings.checkpoints, config, sink, time.time, begins.kept, surroundings.claim
+        ),
         begins=begins.state,
     )
     if started.trainer is None:
@@ -196,7 +202,12 @@ def _check_capacity(config: RunConfig) -> None:
 
 
 def run_to_end(
-    assignment: Assignment, sink: Sink, switch: StopSwitch, checkpoints: Path, home: Path
+    assignment: Assignment,
+    sink: Sink,
+    switch: StopSwitch,
+    checkpoints: Path,
+    home: Path,
+    claim: Claim = UNCLAIMED,
 ) -> RunEnded:
     """Run a config, whatever happens, and return the end marker, which was also logged.
 
@@ -207,7 +218,7 @@ def run_to_end(
 
     def around(stop: asyncio.Event) -> Surroundings:
         told = (assignment.candidates, assignment.fencing_token, assignment.places)
-        return Surroundings(sink, checkpoints, home, stop, *told)
+        return Surroundings(sink, checkpoints, home, stop, *told, claim)
 
     handler = SinkHandler(sink)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
@@ -247,6 +258,9 @@ async def _until_end(
             return RunEnded(at=time.time(), outcome="stopped", reason=reason)
         reason = f"The driver received {heard[0].name}." if outcome == "stopped" and heard else ""
         return RunEnded(at=time.time(), outcome=outcome, reason=reason)
+    except FencedOut as error:
+        logger.warning("%s", error)
+        return RunEnded(at=time.time(), outcome="stopped", reason=FENCED)
     except RunFailed as error:
         details = error.details or traceback.format_exc()
         return _failure(str(error), details, is_transient=error.is_transient)
@@ -283,22 +297,30 @@ def run_attempt(
     with open_connection(api_url, token) as client:
         try:
             given = fetch_assignment(client, attempt_id, fencing_token)
+            claim = _claim(given, home, switch)
+            claim.take()
         except FencedOut as error:
             logger.error("%s", error)
             return 1
         sink = PlatformSink(
             client,
             attempt_id,
-            folder / "spool",
+            spool_of(home, attempt_id),
             switch.request,
             on_fenced=switch.fence,
             quota_bytes=SpoolSettings().spool_quota_bytes,
         )
         try:
-            ended = run_to_end(given, sink, switch, folder / "checkpoints", home)
+            ended = run_to_end(given, sink, switch, folder / "checkpoints", home, claim)
         finally:
             arrived = sink.close()
     return 1 if ended.outcome == "failed" or not arrived else 0
+
+
+def _claim(given: Assignment, home: Path, switch: StopSwitch) -> Claim:
+    """On the files of the whole run: it is in the folder of the first attempt, for all."""
+    path = home / "attempts" / f"{given.run_id}-a1" / "claim"
+    return Claim(path, given.attempt, given.fencing_token or 0, lambda: switch.is_fenced)
 
 
 def main() -> int:

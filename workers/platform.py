@@ -25,6 +25,8 @@ class Attempt:
     is_over: bool
     measure: Measure
     """What is due to end it."""
+    boot_id: str | None
+    """The machine that its driver was heard from (``lagoon.proc.machine_id``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Platform:
                 bool(item.get("stop_requested")),
                 RunStatus(item["status"]).is_terminal,
                 item["measure"],
+                item["boot_id"],
             )
             for item in items
         ]
@@ -147,13 +150,22 @@ class Platform:
         }
         self._call("POST", "/observations", json=body)
 
+    def take_left(self, attempt_id: str, body: bytes) -> httpx.Response:
+        """A batch that a dead driver left; the API's answer, also when it refuses."""
+        headers = {"content-type": "application/json"}
+        return self._answer("POST", f"/attempts/{attempt_id}/events", content=body, headers=headers)
+
     def _call(self, method: str, path: str, **options: Any) -> Any:
+        answer = self._answer(method, path, **options)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
         answer = self._http.request(method, path, **options)
         if answer.is_server_error:
             message = f"the API answered {answer.status_code} to {method} {path}"
             raise PlatformFailed(message, request=answer.request, response=answer)
-        answer.raise_for_status()
-        return answer.json() if answer.content else None
+        return answer
 
 
 def _described(cluster: ClusterSeen) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class Candidates:
     """Logs of updates of earlier attempts, the newest attempt's first."""
     owns: bool = True
     """They are the run's own: older ones are removed as it goes on. Not so for a fork."""
+    is_fork: bool = False
+    """They are those of a run that this one is not a part of: its training time begins at 0."""
 
 
 FROM_THE_START = Candidates()
@@ -88,6 +90,8 @@ def restored(config: RunConfig, candidates: Candidates) -> Restored:
         success = manifest.heldout_success
         if not candidates.owns and manifest.prompts not in ("", prompts_of(config)):
             state, success = _with_own_prompts(state, config), None
+        if candidates.is_fork:
+            state = replace(state, seconds=0.0)
         return Restored(
             folder,
             state,

@@ -32,6 +32,8 @@ MAX_BATCH = 1000
 """Events a batch holds at most: well under the API's limit on their number."""
 MAX_BATCH_BYTES = 4 * 1024**2
 """Size above which a batch is split: half of the API's limit."""
+FLUSH_SECONDS = 10.0
+"""How long a flush waits at most: telemetry never stops a run."""
 FENCED_OUT = frozenset({401, 403, 404, 409})
 """The API's answers to a driver that is no longer the attempt's: it has to stop."""
 PROBLEM, TRY_AGAIN = "urn:lagoon:problem:", "urn:lagoon:problem:changed-meanwhile"
@@ -55,6 +57,10 @@ class Sink(Protocol):
 
     def log(self, event: Event) -> None:
         """Record an event; returns at once."""
+        ...
+
+    def flush(self) -> None:
+        """Return when what was logged before outlives this process, as far as the disk takes it."""
         ...
 
     def close(self) -> bool:
@@ -88,6 +94,9 @@ class JsonlSink:
                         error,
                     )
 
+    def flush(self) -> None:
+        """Nothing to do: each event is written at once."""
+
     def close(self) -> bool:
         """True when no event was lost."""
         return not self._num_lost
@@ -117,7 +126,9 @@ class PlatformSink:
         self._on_fenced = on_fenced or on_stop
         self._period, self._drain = period_seconds, drain_seconds
         self._spool = Spool(spool, writer=writer, quota_bytes=quota_bytes)
-        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Event | threading.Event | None] = queue.SimpleQueue()
+        self._awaited: list[threading.Event] = []
+        """To be set when what came before them is in the spool."""
         self._all_written = False
         self._told: set[int] = set()
         self._closing = threading.Event()
@@ -131,6 +142,12 @@ class PlatformSink:
     def log(self, event: Event) -> None:
         """Queue the event."""
         self._queue.put(event)
+
+    def flush(self) -> None:
+        """Wait until what was logged before is in the spool."""
+        written = threading.Event()
+        self._queue.put(written)
+        written.wait(FLUSH_SECONDS)
 
     def close(self) -> bool:
         """Write and send what is left, for a bounded time."""
@@ -147,6 +164,8 @@ class PlatformSink:
             events, open_ended = self._next_events()
             events = self._spool.admitted(events)
             self._append(events + self._spool.notices(time.time()))
+            while self._awaited:
+                self._awaited.pop().set()
         while notices := self._spool.notices(time.time(), is_last=True):
             self._append(notices)
         self._all_written = True
@@ -175,6 +194,9 @@ class PlatformSink:
         first = self._queue.get()
         if first is None:
             return [], False
+        if isinstance(first, threading.Event):
+            self._awaited.append(first)
+            return [], True
         self._closing.wait(self._period)  # let a batch gather
         events = [first]
         while len(events) < MAX_BATCH:
@@ -184,6 +206,9 @@ class PlatformSink:
                 break
             if event is None:
                 return events, False
+            if isinstance(event, threading.Event):
+                self._awaited.append(event)
+                break
             events.append(event)
         return events, True
 

@@ -13,6 +13,7 @@ What the quota costs is told to the platform by a ``TelemetryDropped`` event.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -47,7 +48,14 @@ class Spool:
         memory_quota_bytes: int = MEMORY_QUOTA_BYTES,
         stopwatch: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A spool in a folder of its own; what the disk says against it does not stop it."""
+        """A spool in a folder of its own; what the disk says against it does not stop it.
+
+        What is there is of a driver of the same attempt that was never heard, or the platform would
+        not have let this one start: its numbers are used anew.
+        """
+        for path in folder.glob("*.jsonl"):
+            with contextlib.suppress(OSError):
+                path.unlink()
         self._folder, self._writer = folder, writer
         self._quotas: dict[DropCause, int] = {"quota": quota_bytes, "disk": memory_quota_bytes}
         self._segment_bytes = min(MAX_SEGMENT_BYTES, quota_bytes // 16)

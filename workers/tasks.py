@@ -13,6 +13,9 @@ from typing import Any
 
 import httpx
 
+from lagoon.proc import machine_id
+from lagoon.spools import attempts_with_spools
+from lagoon.status import OVER_FOR_RAY
 from workers.app import app
 from workers.launch import (
     JobState,
@@ -22,15 +25,21 @@ from workers.launch import (
     entrypoint,
     submission_id,
 )
+from workers.leftovers import SpoolLeft, deliver_all, deliver_before
 from workers.platform import Attempt, ClusterSeen, Credential, JobSeen, Platform, PlatformFailed
 from workers.remains import HOME, MARK, kill, processes_of
 from workers.settings import Settings, ray_token
 
 logger = logging.getLogger(__name__)
 
-RETRIED = (RayUnreachable, PlatformFailed, httpx.TransportError)
+RETRIED = (RayUnreachable, PlatformFailed, httpx.TransportError, SpoolLeft)
 """Failures that pass: the task is tried again, for about five minutes."""
 RETRY: dict[str, Any] = {"max_retries": 30, "default_retry_delay": 10}
+DELIVER_SECONDS = 2.0
+"""How long one task delivers what drivers left; the next one goes on. Less than the time between
+two looks, so that all the rest of the tasks have room."""
+LEFT_RETRIES = 12
+"""How often a start is put off, for two minutes, because the API fails over what drivers left."""
 
 # What of this process's environment a driver gets. Secrets are not among it: Ray shows a job's
 # environment to whoever may look at its dashboard.
@@ -43,6 +52,12 @@ def submit(task: Any, attempt_id: str) -> None:
     settings = Settings()
     try:
         with open_platform(settings) as platform, open_ray(settings) as ray:
+            try:
+                deliver_before(attempt_id, platform, settings.home, DELIVER_SECONDS)
+            except PlatformFailed as error:
+                if task.request.retries < LEFT_RETRIES:
+                    raise
+                logger.warning("attempt %s starts without what was left: %s", attempt_id, error)
             submit_attempt(attempt_id, platform, ray, settings.home)
     except RETRIED as error:
         raise task.retry(exc=error) from error
@@ -61,10 +76,23 @@ def stop(task: Any, attempt_id: str) -> None:
 @app.task(name="workers.observe")
 def observe() -> None:
     """Tell the API what Ray says of its nodes and of every attempt that is not gone; end what is
-    to end."""
+    to end; have delivered what dead drivers left."""
     settings = Settings()
     with open_platform(settings) as platform, open_ray(settings) as ray:
-        observe_attempts(platform, ray, settings.home)
+        left = observe_attempts(platform, ray, settings.home)
+    if left:
+        deliver_left.apply_async((left,), expires=settings.observe_seconds)
+
+
+@app.task(name="workers.deliver_left")
+def deliver_left(attempt_ids: list[str]) -> None:
+    """Deliver what is left in the spools of attempts whose processes are gone.
+
+    The next look has it done again until all has arrived, so that no failure needs a retry.
+    """
+    settings = Settings()
+    with open_platform(settings) as platform:
+        deliver_all(attempt_ids, platform, settings.home, DELIVER_SECONDS)
 
 
 def submit_attempt(attempt_id: str, platform: Platform, ray: RayJobs, home: Path) -> None:
@@ -116,12 +144,16 @@ def one_at_a_time(home: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def observe_attempts(platform: Platform, ray: RayJobs, home: Path) -> None:
+def observe_attempts(platform: Platform, ray: RayJobs, home: Path) -> list[str]:
     """One look at Ray and at this machine's processes, reported as a whole.
 
-    What has had its time to end is killed first. When Ray is away, that is the report.
+    What has had its time to end is killed first. When Ray is away, that is the report. Returns the
+    attempts whose spool on this machine may hold what has not arrived, with no driver to send it.
     """
-    attempts = [item for item in platform.active_attempts() if item.submission_id or item.is_over]
+    # Before the list: an attempt that starts meanwhile is in neither.
+    spools = attempts_with_spools(home, delivered=False)
+    listed = platform.active_attempts()
+    attempts = [item for item in listed if item.submission_id or item.is_over]
     killed = {item.id: kill_remains(item.id, home) for item in attempts if item.measure == "kill"}
     found = processes_of([item.id for item in attempts], home)
 
@@ -137,6 +169,19 @@ def observe_attempts(platform: Platform, ray: RayJobs, home: Path) -> None:
         cluster, away = None, JobState("unreachable", str(error))
         jobs = [seen(item, away) for item in attempts]
     platform.report_seen(reachable=cluster is not None, cluster=cluster, jobs=jobs)
+    waiting = {item.id for item in listed} - _without_driver(attempts, jobs)
+    return [id for id in spools if id not in waiting]
+
+
+def _without_driver(attempts: list[Attempt], jobs: list[JobSeen]) -> set[str]:
+    """Of the attempts that are not gone yet those whose driver was on this machine, and is no more.
+
+    A driver elsewhere may still run when Ray says otherwise: it is waited until it is gone.
+    """
+    here = {item.id for item in attempts if item.boot_id and item.boot_id == machine_id()}
+    over = {job.attempt_id for job in jobs if job.ray_status in OVER_FOR_RAY}
+    left = {job.attempt_id for job in jobs if job.num_processes}
+    return here & over - left
 
 
 def _state_of(attempt: Attempt, ray: RayJobs) -> JobState:

@@ -4,7 +4,7 @@
 
     every 5 s:  progress made? ─▶ the clock starts anew
                 heartbeat(step, trajectories, activity, idle seconds) ─▶ sink
-                idle past the limit ─▶ RunFailed, with what the loop waits for
+                idle past the limit ─▶ alarm: the loop fails with what it waits for, and saves
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def pulse(
     stopwatch: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> None:
-    """Send heartbeats for ever. Raises ``RunFailed`` when the run has stood still for too long."""
+    """Send heartbeats for ever; also while the loop saves after it has stood still for too long."""
     pid, host, machine = os.getpid(), socket.gethostname(), machine_id()
     idleness = Idleness(progress, stopwatch)
     while True:
@@ -64,7 +64,7 @@ async def pulse(
         activity = await _why(progress) if is_long else progress.activity
         heartbeat = HeartbeatLogged(
             at=time.time(),
-            step=progress.version,
+            step=progress.reported,
             pid=pid,
             host=host,
             boot_id=machine,
@@ -75,10 +75,11 @@ async def pulse(
         )
         sink.log(heartbeat)
         if standstill(idle_seconds, activity, limit_seconds) == "over":
-            raise RunFailed(
+            words = (
                 f"{idle_words(activity, idle_seconds)} The run was ended for it "
                 "(budget.stall_seconds); weights that were saved before are safe."
             )
+            progress.alarm.sound(RunFailed(words))
         await sleep(HEARTBEAT_SECONDS)
 
 

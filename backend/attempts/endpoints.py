@@ -24,6 +24,7 @@ from backend.errors import NotFound, Problem
 from backend.models import Attempt, Run
 from backend.paging import Page
 from backend.runs import repository as runs_repository
+from backend.runs.resuming import settle_beginning
 from backend.runs.transitions import move, record
 from backend.slots import leases
 from backend.text import excerpt, first_line
@@ -98,7 +99,7 @@ async def mint_driver_token(
     those that are stored, and begin where the attempt began. If that driver is gone, the run goes
     on as another attempt.
     """
-    _, attempt = found
+    run, attempt = found
     status = RunStatus(attempt.status)
     if status not in (RunStatus.STARTING, RunStatus.RUNNING):
         raise Problem(
@@ -113,6 +114,7 @@ async def mint_driver_token(
             "already-started",
             f"A driver of attempt {attempt.id} was heard: the attempt is not started once more.",
         )
+    await settle_beginning(session, run, attempt)
     token = mint("lga", attempt.id)
     attempt.token_hash = token.hash
     attempt.fencing_token += 1
@@ -140,6 +142,7 @@ async def list_attempts(
                 stop_requested=run.desired == "stop",
                 submission_id=attempt.submission_id,
                 measure=due_measure(run, attempt, now),
+                boot_id=attempt.heartbeat_boot_id,
             )
             for run, attempt in await repository.with_runs(session, active=active)
         ]

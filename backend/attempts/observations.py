@@ -69,8 +69,10 @@ async def _take_job(
 def due_measure(run: Run, attempt: Attempt, now: datetime) -> Measure:
     """What the workers should do to end the attempt."""
     asked = run.stop_requested_at if run.desired == "stop" else None
-    over = attempt.marker_at or attempt.ended_at
-    return measure(_seconds_since(asked, now), _seconds_since(over, now))
+    over = _seconds_since(attempt.marker_at or attempt.ended_at, now)
+    if over is not None:
+        over = abs(over)  # a clock that was set back since has not made it last longer
+    return measure(_seconds_since(asked, now), over)
 
 
 def _seconds_since(moment: datetime | None, now: datetime) -> float | None:

@@ -6,7 +6,7 @@
     ray_status ───┤
     marker ───────┼─▶ lagoon.truth.judge ─▶ over: move the run   alive: note its condition
     desired ──────┤
-    gone_at ──────┘
+    gone_at ──────┘ of this attempt, and of those before it
 
 The driver's end marker is judged as soon as it is stored (``events/driver.py``), and once more when
 the processes of a run that was asked to stop are gone.
@@ -19,10 +19,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.attempts.repository import ACTIVE
+from backend.attempts.repository import ACTIVE, is_left_before
+from backend.clock import not_after
 from backend.models import Attempt, Run
 from backend.runs.resuming import fail
-from backend.runs.transitions import move, record
+from backend.runs.transitions import move, record, stopped_unstarted
 from backend.text import first_line
 from lagoon.config import DEFAULT_STALL_SECONDS
 from lagoon.stalls import idle_words, standstill
@@ -52,6 +53,9 @@ async def reconcile(
     session: AsyncSession, run: Run, attempt: Attempt, now: datetime, listening_since: datetime
 ) -> None:
     """Judge one active attempt. The caller holds the run's row lock."""
+    attempt.heartbeat_at = not_after(attempt.heartbeat_at, now)
+    attempt.submitted_at = not_after(attempt.submitted_at, now)
+    run.stop_requested_at = not_after(run.stop_requested_at, now)
     if attempt.marker is not None:
         await settle_marked(session, run, attempt, now)
         return
@@ -62,6 +66,7 @@ async def reconcile(
         None,
         run.desired,
         gone=attempt.gone_at is not None,
+        earlier_left=await _earlier_left(session, run, attempt),
         stalled=bool(stalled),
     )
     if verdict.outcome is not None:
@@ -77,7 +82,8 @@ async def reconcile(
 async def settle_marked(session: AsyncSession, run: Run, attempt: Attempt, now: datetime) -> bool:
     """End an active attempt by its end marker, if that is enough; whether it was."""
     ray, gone = believed_ray_status(attempt, now), attempt.gone_at is not None
-    verdict = judge("fresh", ray, attempt.marker, run.desired, gone=gone)
+    earlier = await _earlier_left(session, run, attempt)
+    verdict = judge("fresh", ray, attempt.marker, run.desired, gone=gone, earlier_left=earlier)
     if verdict.outcome is None:
         return False
     reason = f"{attempt.marker_reason or ''} {verdict.reason}".strip()
@@ -89,6 +95,11 @@ async def settle_marked(session: AsyncSession, run: Run, attempt: Attempt, now: 
         reason = _why_stopped(run, attempt, reason)
     move(session, run, attempt, verdict.outcome, reason, now, by="driver")
     return True
+
+
+async def _earlier_left(session: AsyncSession, run: Run, attempt: Attempt) -> bool:
+    """Asked only of runs that are to stop: for all others it decides nothing."""
+    return run.desired == "stop" and await is_left_before(session, attempt)
 
 
 def _why_stopped(run: Run, attempt: Attempt, said: str) -> str:
@@ -132,6 +143,8 @@ async def _conclude(
 ) -> None:
     assert verdict.outcome is not None  # the caller saw it
     reason = verdict.reason
+    if run.desired == "stop" and attempt.fencing_token == 0:
+        reason = stopped_unstarted(run, attempt)
     if attempt.ray_message and verdict.outcome is RunStatus.FAILED:
         reason = f"{reason} Ray says: {first_line(attempt.ray_message)}"
         run.traceback = run.traceback or attempt.ray_message

@@ -50,6 +50,8 @@ class AttemptState(BaseModel):
     submission_id: str | None
     measure: Measure
     """What is due to end it."""
+    boot_id: str | None
+    """The machine that its driver was heard from."""
 
 
 class Submitted(_Body):

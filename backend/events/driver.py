@@ -55,9 +55,7 @@ def note_phase(
 ) -> None:
     """A starting run whose driver says so is running; the newest phase is the reason shown."""
     message = first_line(event.message)
-    if event.phase == "running" and attempt.resumed_step is None and attempt.number > 1:
-        begins = ResumedLogged(at=event.at, step=0, path="")
-        note_resumed(session, run, attempt, begins, now)
+    note_begun(session, run, attempt, event, now)
     if event.phase == "stopping" and run.desired == "stop" and attempt.stop_heard_at is None:
         attempt.stop_heard_at = now
         record(session, run, attempt.number, "stop_heard", message, now, by="driver")
@@ -69,6 +67,15 @@ def note_phase(
     record(session, run, attempt.number, "phase", message, now, by="driver")
     if event.phase == run.status:
         run.reason = without_nul(message)
+
+
+def note_begun(
+    session: AsyncSession, run: Run, attempt: Attempt, event: StatusLogged, now: datetime
+) -> None:
+    """An attempt after the first that runs, and has not said from where, has begun anew."""
+    if event.phase == "running" and attempt.resumed_step is None and attempt.number > 1:
+        begins = ResumedLogged(at=event.at, step=0, path="")
+        note_resumed(session, run, attempt, begins, now)
 
 
 def note_resumed(
@@ -101,7 +108,7 @@ async def conclude(
     """
     reason = first_line(event.reason)
     if RunStatus(run.status).is_terminal or RunStatus(attempt.status).is_terminal:
-        late = f"The driver ended as {event.outcome} after the run had ended. {reason}"
+        late = f"Its driver's last word, {event.outcome}, came when it was over. {reason}".strip()
         record(session, run, attempt.number, "late", late, now, by="driver")
         return
     if event.traceback is not None:

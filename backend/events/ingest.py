@@ -7,11 +7,13 @@
                                              ─▶ next in line    store all of it, advance, commit
 
 Everything happens in one transaction under the run's row lock, where the run's own cursor is
-advanced too: whoever has read up to a cursor has seen every batch up to it.
+advanced too: whoever has read up to a cursor has seen every batch up to it. What is stored of a
+driver that is alive is here; what one leaves that dies, in ``leftovers.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -62,51 +64,78 @@ async def ingest(
     if attempt.fencing_token != fencing_token:
         raise NoCredentials("A newer driver has taken over this attempt.")
     was_over = RunStatus(attempt.status).is_terminal  # it is heard after its end
-    cursor = await _cursor(session, attempt_id, without_nul(batch.writer))
+    last = await store_once(
+        session, attempt, batch, lambda: _store(session, run, attempt, batch.events, now)
+    )
+    return Accepted(accepted_number=last, stop_requested=run.desired == "stop" or was_over)
+
+
+async def store_once(
+    session: AsyncSession,
+    attempt: Attempt,
+    batch: EventBatch,
+    store: Callable[[], Awaitable[None]],
+) -> int:
+    """Have ``batch`` stored, unless it is; the number of the writer's newest batch then.
+
+    The caller holds the run's row lock. Raises what ``ingest`` raises of a batch.
+    """
+    cursor = await _cursor(session, attempt.id, without_nul(batch.writer))
     if batch.number > cursor.last_number:
         _refuse_gap(batch, cursor.last_number + 1)
         _refuse_impossible_times(batch)
         try:
-            await _store(session, run, attempt, batch, now)
+            await store()
         except psycopg.DataError as error:
             raise _unstorable() from error
         cursor.last_number = batch.number
-    return Accepted(
-        accepted_number=cursor.last_number, stop_requested=run.desired == "stop" or was_over
-    )
+    return cursor.last_number
 
 
-async def _store(
-    session: AsyncSession, run: Run, attempt: Attempt, batch: EventBatch, now: datetime
+async def store_records(
+    session: AsyncSession, run: Run, attempt: Attempt, events: Sequence[Event], now: datetime
 ) -> None:
-    events = batch.events
-    heartbeats = _of_type(events, HeartbeatLogged)
-    driver.refuse_fenced_out(attempt, heartbeats)
+    """Store what is kept under the attempt, whatever has become of it; its readers learn of it."""
     run.cursor += 1
-    attempt.heartbeat_at = now
-    steps = _of_type(events, StepLogged)
-    await metrics.store_points(session, run, attempt, steps)
-    await metrics.store_histograms(session, run, attempt, _of_type(events, HistogramLogged))
-    records.store_trajectories(session, run, attempt, _of_type(events, TrajectoryLogged))
-    await records.store_log(session, run, attempt, _of_type(events, LogLogged))
-    checkpoints = _of_type(events, CheckpointLogged)
+    await metrics.store_points(session, run, attempt, of_type(events, StepLogged))
+    await metrics.store_histograms(session, run, attempt, of_type(events, HistogramLogged))
+    records.store_trajectories(session, run, attempt, of_type(events, TrajectoryLogged))
+    await records.store_log(session, run, attempt, of_type(events, LogLogged))
+    await accounting.note_stored(session, run, events)
+    for dropped in of_type(events, TelemetryDropped):
+        await accounting.note_dropped(session, run, attempt, dropped, now)
+
+
+async def note_checkpoints(
+    session: AsyncSession, run: Run, attempt: Attempt, events: Sequence[Event], now: datetime
+) -> None:
+    """Remember the weights that were saved: another attempt may go on from them."""
+    checkpoints = of_type(events, CheckpointLogged)
     await records.store_checkpoints(session, run, attempt, checkpoints)
     if any(event.is_final for event in checkpoints):
         driver.note_saved(session, run, attempt, now)
-    await accounting.note_stored(session, run, events)
+
+
+async def _store(
+    session: AsyncSession, run: Run, attempt: Attempt, events: Sequence[Event], now: datetime
+) -> None:
+    heartbeats = of_type(events, HeartbeatLogged)
+    driver.refuse_fenced_out(attempt, heartbeats)
+    attempt.heartbeat_at = now
+    await store_records(session, run, attempt, events, now)
+    await note_checkpoints(session, run, attempt, events, now)
     for event in events:
         if isinstance(event, ResumedLogged):
             driver.note_resumed(session, run, attempt, event, now)
         elif isinstance(event, StatusLogged):
             driver.note_phase(session, run, attempt, event, now)
-        elif isinstance(event, TelemetryDropped):
-            await accounting.note_dropped(session, run, attempt, event, now)
-    driver.note_progress(run, attempt, steps, heartbeats)
-    for ended in _of_type(events, RunEnded):
+    driver.note_progress(run, attempt, of_type(events, StepLogged), heartbeats)
+    for ended in of_type(events, RunEnded):
         await driver.conclude(session, run, attempt, ended, now)
 
 
-def _of_type(events: tuple[Event, ...], kind: type[T]) -> list[T]:
+def of_type(events: Sequence[Event], kind: type[T]) -> list[T]:
+    """The events of one kind, in order."""
     return [event for event in events if isinstance(event, kind)]
 
 

@@ -3,8 +3,13 @@
 from pydantic import BaseModel
 
 
-class Accepted(BaseModel):
-    """How far the writer's batches are stored, and whether the run is to stop."""
+class Stored(BaseModel):
+    """How far the writer's batches are stored."""
 
     accepted_number: int
+
+
+class Accepted(Stored):
+    """The same, and whether the run is to stop."""
+
     stop_requested: bool

@@ -25,10 +25,11 @@ async def add_run(
     now: datetime,
     run_id: str | None = None,
     fork_of: Checkpoint | None = None,
+    begins_with: str = "",
 ) -> Run:
     """A queued run with its first attempt. The scheduler starts it when its turn has come.
 
-    A fork begins with another run's checkpoint.
+    A fork begins with another run's checkpoint, which is at ``begins_with``.
     """
     run = Run(
         id=run_id or new_id("r"),
@@ -63,7 +64,7 @@ async def add_run(
     )
     session.add(run)
     await session.flush()
-    paths = [fork_of.path] if fork_of else []
+    paths = [begins_with] if fork_of else []
     is_own = fork_of is None
     session.add(
         new_attempt(run.id, 1, now, candidates=paths, owns_candidates=is_own, takes_newest=is_own)

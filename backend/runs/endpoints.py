@@ -34,6 +34,7 @@ from backend.runs.schemas import (
 )
 from backend.runs.stopping import request_stop
 from backend.slots import leases
+from backend.storage import beginnings
 from lagoon.config import RunConfig
 from lagoon.status import RunStatus
 
@@ -82,6 +83,7 @@ async def _create(
     *,
     run_id: str | None = None,
     fork_of: Checkpoint | None = None,
+    begins_with: str = "",
 ) -> RunDetail:
     """A queued run of the person's, in the experiment that the body names."""
     run = await add_run(
@@ -94,6 +96,7 @@ async def _create(
         now=now,
         run_id=run_id,
         fork_of=fork_of,
+        begins_with=begins_with,
     )
     created = await summaries.detailed(session, person, run)
     await session.commit()
@@ -178,13 +181,29 @@ async def resume_run(
 
 @router.post("/runs/{run_id}/fork", status_code=201)
 async def fork_run(
-    body: Fork, run: ReadableRun, person: Person, session: SessionOf, now: Now
+    body: Fork,
+    run: ReadableRun,
+    person: Person,
+    context: ContextOf,
+    session: SessionOf,
+    now: Now,
 ) -> RunDetail:
     """A new run that begins with one of this run's checkpoints, with its own configuration."""
     checkpoint = await usable_checkpoint(session, run, body.checkpoint_id)
     config = await validated(session, run.config if body.config is None else body.config)
     refuse_misfit(run, checkpoint, config)
-    return await _create(body, config, person, session, now, fork_of=checkpoint)
+    fork_id = new_id("r")
+    async with beginnings.held(context.settings.home, checkpoint, fork_id) as path:
+        return await _create(
+            body,
+            config,
+            person,
+            session,
+            now,
+            run_id=fork_id,
+            fork_of=checkpoint,
+            begins_with=path,
+        )
 
 
 @router.delete("/runs/{run_id}")

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.errors import Problem
+from lagoon.spools import ATTEMPTS
 
-ATTEMPTS = "attempts"
 SET_ASIDE = ".deleted"
 ATTEMPT = re.compile(r"[a-z0-9]+-a[0-9]+")
 """An attempt's id, and so the name of its folder: nothing else is ever moved or removed."""
@@ -114,14 +114,20 @@ def _remove_all(folders: list[Path]) -> Removal:
     return Removal(freed, tuple(left_behind))
 
 
-def num_bytes(folder: Path) -> int:
-    """Bytes of the files below ``folder``; links are not followed, and what goes meanwhile is 0."""
-    return 0 if folder.is_symlink() else sum(map(_file_bytes, folder.rglob("*")))
+def num_bytes(folder: Path, *, only_unshared: bool = False) -> int:
+    """Bytes of the files below ``folder``; links are not followed, and what goes meanwhile is 0.
+
+    ``only_unshared``: without files that are linked from elsewhere, too.
+    """
+    if folder.is_symlink():
+        return 0
+    return sum(_file_bytes(path, only_unshared) for path in folder.rglob("*"))
 
 
-def _file_bytes(path: Path) -> int:
+def _file_bytes(path: Path, only_unshared: bool) -> int:
     try:
         found = path.lstat()
     except FileNotFoundError:
         return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    is_counted = stat.S_ISREG(found.st_mode) and not (only_unshared and found.st_nlink > 1)
+    return found.st_size if is_counted else 0

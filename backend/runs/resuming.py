@@ -7,7 +7,8 @@
 
 The next attempt is told the run's checkpoints, newest first, and goes on from the first that is
 whole. Without one it begins anew. The credential of the attempt before is worth nothing from then
-on, so that two drivers never speak for one run.
+on, so that two drivers never speak for one run. Which checkpoints those are is settled with its
+first credential: until then what the driver before it left in its spool may arrive.
 """
 
 from __future__ import annotations
@@ -132,8 +133,8 @@ def refuse_misfit(run: Run, checkpoint: Checkpoint, config: RunConfig) -> None:
 
 
 async def refuse_while_awaited(session: AsyncSession, run_ids: Sequence[str]) -> None:
-    """Raise a 409 problem when a fork of one of the runs has yet to save weights of its own: until
-    then it begins, and begins again, with its parent's."""
+    """Raise a 409 problem when a fork of one of the runs begins with its parent's weights, not with
+    links to them (``storage.beginnings``), and has yet to save weights of its own."""
     paths = set(
         await session.scalars(select(Checkpoint.path).where(Checkpoint.run_id.in_(run_ids)))
     )
@@ -179,34 +180,48 @@ async def _go_on(
 ) -> None:
     """Queue the run with an attempt of its own after ``attempt``, which has ended."""
     attempt.token_hash = None
-    paths = [only.path] if only else await _on_the_lineage(session, run)
-    following = new_attempt(
-        run.id,
-        attempt.number + 1,
-        now,
-        candidates=attempt.candidates if paths is None else paths,
-        owns_candidates=attempt.owns_candidates if paths is None else True,
-        takes_newest=attempt.takes_newest if paths is None else only is None,
-        is_restart=is_restart,
-    )
+    following = new_attempt(run.id, attempt.number + 1, now, is_restart=is_restart)
+    if only is not None:
+        following.candidates, following.takes_newest = [only.path], False
+    else:
+        await _begin_with_newest(session, run, following)
     session.add(following)
     run.traceback = None
     move(session, run, following, RunStatus.QUEUED, reason, now, by=by)
     await session.flush()
 
 
-async def _on_the_lineage(session: AsyncSession, run: Run) -> list[str] | None:
-    """Paths of the checkpoints that nothing has superseded, newest first.
+async def settle_beginning(session: AsyncSession, run: Run, attempt: Attempt) -> None:
+    """Settle what an attempt may go on from, as its first credential is minted.
 
-    None when the next attempt is to try what the newest one was told: that had not come to go on
-    from it, or is a fork's, without any checkpoint of its own.
+    A driver before it may have left announcements of checkpoints that have arrived since it was
+    planned; what arrives later is nobody's to go on from (``events/leftovers.py``). Nothing changes
+    where somebody chose the checkpoint.
     """
-    attempts = await repository.attempts(session, run.id)
-    newest = attempts[-1]
+    is_chosen = not attempt.takes_newest and not attempt.is_restart
+    if attempt.number > 1 and attempt.fencing_token == 0 and not is_chosen:
+        await _begin_with_newest(session, run, attempt)
+
+
+async def _begin_with_newest(session: AsyncSession, run: Run, following: Attempt) -> None:
+    """Have an attempt go on from the newest checkpoint that nothing has superseded.
+
+    Where the one before it had not come to go on from what it was told, or is a fork's without any
+    checkpoint of its own, it is told the same.
+    """
+    attempts = (await repository.attempts(session, run.id))[: following.number - 1]
+    before = attempts[-1]
     known = await repository.checkpoints(session, run.id)
     found = [each.path for each in reversed(known) if not is_superseded(each, attempts)]
-    has_begun = newest.resumed_step is not None or not newest.candidates
-    return found if has_begun and (found or newest.owns_candidates) else None
+    has_begun = before.resumed_step is not None or not before.candidates
+    was_settled = before.fencing_token > 0 or not before.takes_newest
+    if (has_begun or not was_settled) and (found or before.owns_candidates):
+        following.candidates, following.owns_candidates = found, True
+        following.takes_newest = True
+        return
+    following.candidates = before.candidates
+    following.owns_candidates = before.owns_candidates
+    following.takes_newest = before.takes_newest
 
 
 def is_superseded(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:

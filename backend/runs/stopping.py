@@ -3,6 +3,7 @@
 ::
 
     queued, or not yet sent to the workers ──▶ stopped
+      └──(processes of an attempt before are left)──▶ stopping ──▶ gone ──▶ stopped
     starting, running ──▶ stopping ──(the driver hears it, saves, ends)──▶ gone ──▶ stopped
                               ├──(later)──▶ workers.stop, then kill ─────▶ gone ──▶ stopped
                               └──(30 s later, no trace of a job)──▶ stopped
@@ -17,12 +18,13 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.attempts.repository import is_left_before
 from backend.errors import Problem
 from backend.models import Attempt, OutboxMessage, Run
 from backend.outbox import enqueue
 from backend.queue import STOP, SUBMIT
 from backend.runs import repository
-from backend.runs.transitions import move
+from backend.runs.transitions import move, stopped_unstarted
 from lagoon.status import RunStatus
 from lagoon.stopping import RAY_STOP_AFTER_SECONDS
 
@@ -44,13 +46,22 @@ async def request_stop(session: AsyncSession, run: Run, by: str, now: datetime) 
     run.stop_requested_by = by
     attempt = await repository.newest_attempt(session, run.id)
     if status is RunStatus.QUEUED or await _withdraw_submission(session, attempt):
-        reason = f"Stopped by {by} before it started."
-        move(session, run, attempt, RunStatus.STOPPED, reason, now, by=by)
-        attempt.gone_at = now  # there never was a process
+        await _stop_unstarted(session, run, attempt, now)
         return
     reason = f"Stop requested by {by}."
     move(session, run, attempt, RunStatus.STOPPING, reason, now, by=by)
     enqueue(session, STOP, attempt.id, now, delay=timedelta(seconds=RAY_STOP_AFTER_SECONDS))
+
+
+async def _stop_unstarted(session: AsyncSession, run: Run, attempt: Attempt, now: datetime) -> None:
+    by = run.stop_requested_by
+    attempt.gone_at = now  # there never was a process
+    if await is_left_before(session, attempt):
+        reason = f"Stop requested by {by}. Processes of the attempt before are still being ended."
+        move(session, run, attempt, RunStatus.STOPPING, reason, now, by=by)
+        return
+    reason = stopped_unstarted(run, attempt)
+    move(session, run, attempt, RunStatus.STOPPED, reason, now, by=by)
 
 
 async def conclude_unsubmitted(session: AsyncSession, now: datetime) -> None:
@@ -70,6 +81,8 @@ async def conclude_unsubmitted(session: AsyncSession, now: datetime) -> None:
         .with_for_update(skip_locked=True)
     )
     for run, attempt in (await session.execute(unheard)).all():
+        if await is_left_before(session, attempt):
+            continue
         attempt.token_hash = None
         reason = f"Stopped by {run.stop_requested_by} before its job was submitted."
         move(session, run, attempt, RunStatus.STOPPED, reason, now, by="scheduler")

@@ -36,6 +36,12 @@ def move(
     record(session, run, attempt.number, "status", reason, now, before=before, after=target, by=by)
 
 
+def stopped_unstarted(run: Run, attempt: Attempt) -> str:
+    """Why a run has stopped whose attempt had not started: nothing was lost by it."""
+    again = " again" if attempt.number > 1 else ""
+    return f"Stopped by {run.stop_requested_by} before it started{again}."
+
+
 def end_attempt(attempt: Attempt, outcome: RunStatus, reason: str, now: datetime) -> None:
     """End an attempt whose run goes on with another. Its driver may write nothing from now on."""
     _set(attempt, outcome, without_nul(reason), now)

@@ -18,7 +18,8 @@ router = APIRouter(tags=["queue"])
 
 @router.get("/queue")
 async def read_queue(person: Person, session: SessionOf, now: Now) -> QueueOut:
-    """Who waits, in order and with the reason; who holds what; what the nodes have."""
+    """Who waits, in order and with the reason; who restarts when; who holds what; what the nodes
+    have."""
     return await shown(session, person, now)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, Select, or_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, ClusterNode, Lease, Run
@@ -15,7 +15,11 @@ from backend.slots import nodes
 from lagoon import queueing
 from lagoon.placement import Node, Process, processes_of
 from lagoon.queueing import Decision, Waiting
+from lagoon.recovery import MAX_DELAY_SECONDS
 from lagoon.status import RunStatus
+
+LONGEST_PAUSE = timedelta(seconds=MAX_DELAY_SECONDS)
+"""Before a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,12 @@ async def outlook(session: AsyncSession, now: datetime) -> Outlook:
     )
 
 
+def is_paused(now: datetime) -> ColumnElement[bool]:
+    """A run that waits for the pause before its restart; none is longer than the longest, unless
+    the clock was set back since."""
+    return and_(Run.not_before > now, Run.not_before <= now + LONGEST_PAUSE)
+
+
 def _waiting_runs(now: datetime) -> Select[Any]:
     """Only what the queue needs: configurations are long, and the queue is gone through often.
 
@@ -94,7 +104,7 @@ def _waiting_runs(now: datetime) -> Select[Any]:
         Run.config["trainer"].label("trainer"),
     ).where(
         Run.status == RunStatus.QUEUED.value,
-        or_(Run.not_before.is_(None), Run.not_before <= now),
+        or_(Run.not_before.is_(None), not_(is_paused(now))),
     )
 
 

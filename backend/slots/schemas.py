@@ -9,10 +9,9 @@ from lagoon.queueing import Priority
 from lagoon.status import RunStatus
 
 
-class QueueItem(BaseModel):
-    """A run that waits."""
+class Asking(BaseModel):
+    """A run that is to start, and what it asks for."""
 
-    position: int
     run: RunReference | None
     """None for a viewer who may not see the run."""
     owner: str
@@ -20,11 +19,25 @@ class QueueItem(BaseModel):
     cpus: float
     gpus: float
     num_processes: int
+    may_change: bool
+    """Whether the viewer may move it or change its priority."""
+
+
+class QueueItem(Asking):
+    """A run that waits."""
+
+    position: int
     reason: str
     """Why it waits; empty when it is about to start."""
     queued_at: datetime
-    may_change: bool
-    """Whether the viewer may move it or change its priority."""
+
+
+class PausedItem(Asking):
+    """A run that failed and starts again by itself: it joins the queue when its pause is over."""
+
+    restarts_at: datetime
+    reason: str
+    """Why it had failed; empty for a viewer who may not see the run."""
 
 
 class NodeShare(BaseModel):
@@ -63,9 +76,11 @@ class NodeOut(BaseModel):
 
 
 class QueueOut(BaseModel):
-    """The queue in its order, what is held, and what there is."""
+    """The queue in its order, what joins it later, what is held, and what there is."""
 
     items: list[QueueItem]
+    paused: list[PausedItem]
+    """The next one first."""
     leases: list[LeaseOut]
     nodes: list[NodeOut]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -18,16 +19,18 @@ from backend.models import User
 from backend.runs import repository
 from backend.runs.schemas import RunReference
 from backend.slots.outlook import Held, Outlook, Queued, outlook
-from backend.slots.schemas import LeaseOut, NodeOut, NodeShare, QueueItem, QueueOut
+from backend.slots.paused import Paused, paused
+from backend.slots.schemas import LeaseOut, NodeOut, NodeShare, PausedItem, QueueItem, QueueOut
 from lagoon.placement import DIGITS
-from lagoon.queueing import named
+from lagoon.queueing import Waiting, named
 from lagoon.status import RunStatus
 
 
 async def shown(session: AsyncSession, viewer: Principal, now: datetime) -> QueueOut:
     """The queue, the leases and the nodes."""
-    seen = await outlook(session, now)
+    seen, pausing = await outlook(session, now), await paused(session, now)
     ids = {each.run.id for each in seen.held} | {each.waiting.run_id for each in seen.queue}
+    ids |= {each.run_id for each in pausing}
     names = await repository.names(session, viewer, ids)
     rows = await session.execute(select(User.id, User.username))
     owners = {row.id: row.username for row in rows}
@@ -36,6 +39,7 @@ async def shown(session: AsyncSession, viewer: Principal, now: datetime) -> Queu
             _item(position, queued, names, owners, viewer)
             for position, queued in enumerate(seen.queue, 1)
         ],
+        paused=[_paused(each, names, owners, viewer) for each in pausing],
         leases=_leases(seen, names, owners),
         nodes=_nodes(seen),
     )
@@ -48,19 +52,36 @@ def _item(
     owners: Mapping[str, str],
     viewer: Principal,
 ) -> QueueItem:
-    waiting = queued.waiting
     return QueueItem(
+        **_asking(queued.waiting, names, owners, viewer),
         position=position,
-        run=_reference(waiting.run_id, names),
-        owner=owners[waiting.owner],
-        priority=waiting.priority,
-        cpus=_sum(process.cpus for process in queued.processes),
-        gpus=_sum(process.gpus for process in queued.processes),
-        num_processes=len(queued.processes),
         reason=named(queued.decision.reason, names),
         queued_at=queued.created_at,
-        may_change=viewer.is_admin or viewer.id == waiting.owner,
     )
+
+
+def _paused(
+    pausing: Paused, names: Mapping[str, str], owners: Mapping[str, str], viewer: Principal
+) -> PausedItem:
+    return PausedItem(
+        **_asking(pausing, names, owners, viewer),
+        restarts_at=pausing.restarts_at,
+        reason=pausing.cause if pausing.run_id in names else "",
+    )
+
+
+def _asking(
+    run: Waiting | Paused, names: Mapping[str, str], owners: Mapping[str, str], viewer: Principal
+) -> dict[str, Any]:
+    return {
+        "run": _reference(run.run_id, names),
+        "owner": owners[run.owner],
+        "priority": run.priority,
+        "cpus": _sum(process.cpus for process in run.processes),
+        "gpus": _sum(process.gpus for process in run.processes),
+        "num_processes": len(run.processes),
+        "may_change": viewer.is_admin or viewer.id == run.owner,
+    }
 
 
 def _leases(seen: Outlook, names: Mapping[str, str], owners: Mapping[str, str]) -> list[LeaseOut]:

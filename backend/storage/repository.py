@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from backend.accounts.access import Principal
 from backend.models import Attempt, Checkpoint, Run, RunStorage, User
 from backend.settings import Settings
-from backend.storage import weights
+from backend.storage import beginnings, weights
 from backend.storage.schemas import HomeSizes, RunSizes
 
 FIELDS = {
@@ -68,3 +68,5 @@ async def _add_files(session: AsyncSession, runs: dict[str, RunSizes], home: Pat
         runs[checkpoint.run_id].checkpoint_bytes += by_checkpoint[checkpoint.id]
     for run_id, size in (await asyncio.to_thread(weights.spool_bytes, home, attempts)).items():
         runs[run_id].spool_bytes = size
+    for run_id, size in (await asyncio.to_thread(beginnings.own_bytes, home, attempts)).items():
+        runs[run_id].checkpoint_bytes += size

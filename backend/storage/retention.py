@@ -6,6 +6,8 @@
         logs, trajectories ─▶ runs past the cap, or ended long ago
                                  └▶ a batch of the oldest ─▶ commit ─▶ the next batch … ─▶ history
         weights            ─▶ past the quota: the oldest that nobody needs (``weights.py``)
+        beginnings         ─▶ of forks that have saved their own (``beginnings.py``)
+        spools             ─▶ delivered to their end, and of long ago (``spools.py``)
 
 A batch holds no lock that a driver waits for longer than it takes to delete its rows: the run's own
 row is locked for the entry in its history alone.
@@ -25,7 +27,7 @@ from backend.models import Run, RunStorage
 from backend.runs import repository
 from backend.runs.transitions import record
 from backend.settings import Settings
-from backend.storage import weights
+from backend.storage import beginnings, spools, weights
 from backend.storage.accounting import listed, note_empty, note_expired
 from backend.storage.lease import take_lease
 
@@ -66,7 +68,9 @@ async def turn(context: Context) -> None:
     for task in tasks:
         if not await _remove(context, task):
             return
-    await weights.keep_within_quota(context)
+    beside = await beginnings.clear(context)
+    await weights.keep_within_quota(context, beside)
+    await spools.remove_old(context)
 
 
 async def _due(session: AsyncSession, settings: Settings, now: datetime) -> list[_Task]:

@@ -28,12 +28,13 @@ from backend.context import Context
 from backend.ids import attempt_id
 from backend.models import Attempt, Checkpoint, Run
 from backend.runs import repository
-from backend.runs.files import ATTEMPTS, num_bytes
+from backend.runs.files import num_bytes
 from backend.runs.resuming import is_superseded
 from backend.runs.transitions import record
 from backend.storage.accounting import note_expired
 from backend.storage.lease import take_lease
 from lagoon.sizes import in_words
+from lagoon.spools import ATTEMPTS, spool_of
 from lagoon.status import RunStatus
 
 ENDED = [status.value for status in RunStatus if status.is_terminal]
@@ -61,13 +62,13 @@ def measured(home: Path, checkpoints: Iterable[Checkpoint]) -> dict[int, int]:
 def spool_bytes(home: Path, attempts: Mapping[str, Iterable[str]]) -> dict[str, int]:
     """Bytes of the spools of each run on this machine; ``attempts`` has the ids of its attempts."""
     return {
-        run_id: sum(num_bytes(home / ATTEMPTS / id / "spool") for id in ids)
-        for run_id, ids in attempts.items()
+        run_id: sum(num_bytes(spool_of(home, id)) for id in ids) for run_id, ids in attempts.items()
     }
 
 
-async def keep_within_quota(context: Context) -> None:
-    """Remove the oldest weights that nobody needs until the rest is within the quota."""
+async def keep_within_quota(context: Context, beside_bytes: int) -> None:
+    """Remove the oldest weights that nobody needs until the rest is within the quota, of which
+    ``beside_bytes`` are taken by weights without a record."""
     quota = context.settings.checkpoint_quota_bytes
     if quota is None:
         return
@@ -80,7 +81,7 @@ async def keep_within_quota(context: Context) -> None:
         await asyncio.to_thread(_settle, home, known)
         removable = await _removable(session)
     sizes = await asyncio.to_thread(measured, home, checkpoints)
-    excess = sum(sizes.values()) - quota
+    excess = sum(sizes.values()) + beside_bytes - quota
     for checkpoint in removable:
         size = sizes.get(checkpoint.id, 0)
         if excess <= 0:

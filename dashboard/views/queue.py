@@ -2,7 +2,7 @@
 
 ::
 
-    every 2 s: one request ─▶ nodes ─▶ holders ─▶ waiting runs with their buttons
+    every 2 s: one request ─▶ nodes ─▶ holders ─▶ waiting runs, restarts to come
                                                       │
     a button ─▶ one request, before the next drawing ◀┘
 """
@@ -12,10 +12,10 @@ from html import escape
 
 import streamlit as st
 
-from dashboard import markup, records, trouble
+from dashboard import markup, queue_records, records, trouble
 from dashboard.client import ApiError
 from dashboard.session import Site
-from dashboard.words import number, plural, short_time, slots, utc_time
+from dashboard.words import day_time, number, plural, short_time, slots, utc_time
 from lagoon.queueing import PRIORITIES
 from lagoon.status import RunStatus
 
@@ -24,6 +24,9 @@ CONTROLS_PX = 374
 """As wide as the buttons of a waiting run; the style sheet leaves as much where there are none."""
 REFUSAL = "_queue_refusal"
 """What the API said against the viewer's last change, until the next one."""
+
+_WAITS = "leaves the queue. What it has saved, if it had started before, stays."
+_RESTARTS = "is not started again. What it has saved stays, and it can be resumed."
 
 
 def show(site: Site) -> None:
@@ -37,9 +40,11 @@ def show(site: Site) -> None:
     live()
 
 
-def _draw(site: Site, queue: records.Queue) -> None:
-    items, leases = queue["items"], queue["leases"]
+def _draw(site: Site, queue: queue_records.Queue) -> None:
+    items, paused, leases = queue["items"], queue["paused"], queue["leases"]
     summary = f"{plural(len(leases), 'run')} on the cluster, {number(len(items))} waiting"
+    if paused:
+        summary += f", {plural(len(paused), 'restart')} to come"
     with st.container(key="page_head"):
         st.html(f'<h1 class="lg-title">Queue<small>{summary}</small></h1>')
     if refusal := st.session_state.get(REFUSAL):
@@ -56,9 +61,12 @@ def _draw(site: Site, queue: records.Queue) -> None:
         _line(site, items)
     else:
         st.html(markup.empty("Nobody waits.", "A run that is launched now starts if it fits."))
+    if paused:
+        st.html(markup.heading("Restarts to come", "They join the queue when their pause is over"))
+        _restarts(site, paused)
 
 
-def _nodes(nodes: Sequence[records.NodeRecord]) -> None:
+def _nodes(nodes: Sequence[queue_records.NodeRecord]) -> None:
     if not nodes:
         words = "Nothing can start before the workers have seen Ray with its nodes."
         st.html(markup.notice("No node is there.", words, "warn"))
@@ -66,7 +74,7 @@ def _nodes(nodes: Sequence[records.NodeRecord]) -> None:
     st.html(f'<div class="lg-nodes">{"".join(_node(node) for node in nodes)}</div>')
 
 
-def _node(node: records.NodeRecord) -> str:
+def _node(node: queue_records.NodeRecord) -> str:
     bars = "".join(
         _bar(kind, total - free, total)
         for kind, total, free in (
@@ -86,7 +94,7 @@ def _bar(kind: str, held: float, total: float) -> str:
     )
 
 
-def _holders(site: Site, leases: Sequence[records.LeaseRecord]) -> None:
+def _holders(site: Site, leases: Sequence[queue_records.LeaseRecord]) -> None:
     with st.container(key="holders", gap=None):
         for index, lease in enumerate(leases):
             run = lease["run"]
@@ -96,7 +104,7 @@ def _holders(site: Site, leases: Sequence[records.LeaseRecord]) -> None:
                     site.link("run", f"Open run {run['name']}", run=run["run_id"])
 
 
-def _holder(site: Site, lease: records.LeaseRecord) -> str:
+def _holder(site: Site, lease: queue_records.LeaseRecord) -> str:
     over = RunStatus(lease["status"]).is_terminal
     below = "its processes are ending" if over else f"attempt {lease['attempt']}"
     nodes = ", ".join(
@@ -115,7 +123,7 @@ def _holder(site: Site, lease: records.LeaseRecord) -> str:
     )
 
 
-def _line(site: Site, items: Sequence[records.QueueItem]) -> None:
+def _line(site: Site, items: Sequence[queue_records.QueueItem]) -> None:
     with st.container(key="line", gap=None):
         for item in items:
             run = item["run"]
@@ -130,20 +138,51 @@ def _line(site: Site, items: Sequence[records.QueueItem]) -> None:
                         _controls(site, items, item, run)
 
 
-def _place(site: Site, item: records.QueueItem) -> str:
+def _restarts(site: Site, paused: Sequence[queue_records.Paused]) -> None:
+    with st.container(key="restarts", gap=None):
+        for index, item in enumerate(paused):
+            run = item["run"]
+            key = run["run_id"] if run else f"other_restart_{index}"
+            with st.container(key=f"queued_{key}", horizontal=True, vertical_alignment="center"):
+                with st.container(key=f"row_place_{key}"):
+                    st.html(_restart(site, item))
+                    if run:
+                        site.link("run", f"Open run {run['name']}", run=run["run_id"])
+                if run and item["may_change"]:
+                    with st.container(key=f"controls_{key}", horizontal=True, width=CONTROLS_PX):
+                        _cancel(site, run, _RESTARTS)
+
+
+def _restart(site: Site, item: queue_records.Paused) -> str:
+    moment = item["restarts_at"]
+    at = f'<b title="{utc_time(moment)}">{day_time(moment, site.zone)}</b>'
+    after = f" after: {escape(item['reason'])}" if item["reason"] else "."
+    below = f"by {escape(item['owner'])}"
+    return _row("↻", item, below, f"Restarts at {at}{after}")
+
+
+def _place(site: Site, item: queue_records.QueueItem) -> str:
     queued = item["queued_at"]
+    below = (
+        f'<span title="{utc_time(queued)}">by {escape(item["owner"])} · '
+        f"{short_time(queued, site.zone)}</span>"
+    )
+    return _row(str(item["position"]), item, below, escape(item["reason"] or "Starts now."))
+
+
+def _row(place: str, item: queue_records.Asking, below: str, words: str) -> str:
+    """Place, name, what it asks for, and why it waits; ``below`` and ``words`` are markup."""
     level = item["priority"]
     kind = {"high": "warn", "low": ""}.get(level)
     shown = " " + markup.chip(level, kind) if kind is not None else ""
     num = item["num_processes"]
     processes = "1 process" if num == 1 else f"{number(num)} processes"
     return (
-        f'<div class="lg-place"><i>{item["position"]}</i><div>{_name(item["run"])}{shown}'
-        f'<small title="{utc_time(queued)}">by {escape(item["owner"])} · '
-        f"{short_time(queued, site.zone)}</small></div>"
+        f'<div class="lg-place"><i>{place}</i><div>{_name(item["run"])}{shown}'
+        f"<small>{below}</small></div>"
         f"<div>{slots(item['cpus'], item['gpus'])}"
         f"<small>for {processes}</small></div>"
-        f"<span>{escape(item['reason'] or 'Starts now.')}</span></div>"
+        f"<span>{words}</span></div>"
     )
 
 
@@ -153,8 +192,8 @@ def _name(run: records.RunReference | None) -> str:
 
 def _controls(
     site: Site,
-    items: Sequence[records.QueueItem],
-    item: records.QueueItem,
+    items: Sequence[queue_records.QueueItem],
+    item: queue_records.QueueItem,
     run: records.RunReference,
 ) -> None:
     """Priority, one place up or down among the same owner's runs, and out of the queue."""
@@ -179,21 +218,23 @@ def _controls(
         on_click=_change,
         args=(lambda: api.move_run(id, after=after),),
     )
+    _cancel(site, run, _WAITS)
+
+
+def _cancel(site: Site, run: records.RunReference, words: str) -> None:
+    id = run["run_id"]
     with st.popover("Cancel", icon=":material/close:"):
-        st.html(
-            f"<p><b>{escape(run['name'])}</b> has not started. It leaves the queue; there is "
-            "nothing to save.</p>"
-        )
+        st.html(f"<p><b>{escape(run['name'])}</b> {words}</p>")
         st.button(
             f"Cancel {run['name']}",
             key=f"cancel_{id}",
             type="primary",
             on_click=_change,
-            args=(lambda: api.stop_run(id),),
+            args=(lambda: site.api.stop_run(id),),
         )
 
 
-def _priority(site: Site, item: records.QueueItem, id: str) -> None:
+def _priority(site: Site, item: queue_records.QueueItem, id: str) -> None:
     """The API's own word is what the field shows, whoever changed it."""
     key = f"priority_{id}"
     choices = [
@@ -213,7 +254,7 @@ def _priority(site: Site, item: records.QueueItem, id: str) -> None:
 
 
 def _neighbours(
-    items: Sequence[records.QueueItem], item: records.QueueItem
+    items: Sequence[queue_records.QueueItem], item: queue_records.QueueItem
 ) -> tuple[str | None, str | None]:
     """The runs of the same owner and priority just before and just after, if any."""
     alike = [

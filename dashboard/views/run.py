@@ -2,10 +2,12 @@
 
 ::
 
-    head    (every 2 s while the run is alive)   status, reason, progress, figures
-    actions (never by timer)                     stop, clone
-    switch  (never by timer)                     tab and axis, both in the URL
-    tab     (every 2 s while the run is alive)   only the open one asks the API for anything
+    head    (every 2 s, see below)   status, reason, progress, figures
+    actions (never by timer)         stop, clone
+    switch  (never by timer)         tab and axis, both in the URL
+    tab     (every 2 s, see below)   only the open one asks the API for anything
+
+The timers go on until the run is over and none of its processes is left.
 """
 
 from collections.abc import Callable
@@ -15,7 +17,7 @@ import streamlit as st
 from dashboard import markup, trouble
 from dashboard.axes import Axis
 from dashboard.session import Site
-from dashboard.views import run_head
+from dashboard.views import run_end, run_head
 from dashboard.views.area import RunArea
 from dashboard.views.axis_switch import axis_switch
 from dashboard.views.tabs import (
@@ -31,7 +33,6 @@ from dashboard.views.tabs import (
 )
 from dashboard.views.url_choice import url_choice
 from dashboard.watch import RunWatch
-from lagoon.status import RunStatus
 
 REFRESH_SECONDS = 2.0
 
@@ -59,15 +60,15 @@ def show(site: Site) -> None:
     watch = _watch(run_id)
     detail = watch.refresh(site.api)
     st.set_page_config(page_title=f"{detail['name']} · Lagoon")
-    is_live = not RunStatus(detail["status"]).is_terminal
+    phase = run_end.phase(detail)
     area = RunArea(site, watch)
-    every = REFRESH_SECONDS if is_live else None
+    every = None if phase == "over" else REFRESH_SECONDS
     run_head.way_back(site, detail)
     left, right = st.columns([5, 2], vertical_alignment="top")
     with right:
         run_head.actions(site, detail)
     with left:
-        _live(site, "title", every, lambda: run_head.title(area, was_live=is_live))
+        _live(site, "title", every, lambda: run_head.title(area, drawn=phase))
     _live(site, "figures", every, lambda: run_head.figures(area))
     with st.container(key="switches", horizontal=True, vertical_alignment="bottom"):
         tab = url_choice("tab", {name: title for name, (title, _) in TABS.items()}, "Tab")

@@ -1,11 +1,24 @@
 """How far the end of a run is: the steps of a stop with their times, and what is left of it."""
 
 from html import escape
+from typing import Literal
 
 from dashboard import markup, records
 from dashboard.views.area import RunArea
 from dashboard.words import day_time, utc_time
 from lagoon.status import RunStatus
+
+Phase = Literal["alive", "ending", "over"]
+
+
+def phase(detail: records.RunDetail) -> Phase:
+    """Whether anything will still happen to the run by itself.
+
+    One that has ended is ``ending`` until its processes are known to be gone.
+    """
+    if not RunStatus(detail["status"]).is_terminal:
+        return "alive"
+    return "over" if all(attempt["gone_at"] for attempt in detail["attempts"]) else "ending"
 
 
 def stop_steps(area: RunArea) -> str:
@@ -26,14 +39,25 @@ def stop_steps(area: RunArea) -> str:
 
 def _steps(detail: records.RunDetail) -> list[tuple[str, str | None]]:
     attempt = detail["attempts"][-1]
-    return [
-        (f"stop requested by {detail['stop_requested_by']}", detail["stop_requested_at"]),
+    has_driver = not attempt["gone_at"] or attempt["submitted_at"] or attempt["started_at"]
+    of_driver = [
         ("driver heard it", attempt["stop_heard_at"]),
         ("weights saved", attempt["stop_saved_at"]),
         ("driver ended", attempt["marker_at"]),
-        ("processes gone, resources free", attempt["gone_at"]),
+    ]
+    return [
+        (f"stop requested by {detail['stop_requested_by']}", detail["stop_requested_at"]),
+        *(of_driver if has_driver else []),
+        ("processes gone, resources free", _gone_at(detail)),
         (detail["status"] if detail["ended_at"] else "stopped", detail["ended_at"]),
     ]
+
+
+def _gone_at(detail: records.RunDetail) -> str | None:
+    """When nothing was left of any attempt: one before the newest may be the last to go."""
+    moments = [attempt["gone_at"] for attempt in detail["attempts"]]
+    known = [moment for moment in moments if moment]
+    return max(known) if len(known) == len(moments) else None
 
 
 def remains(detail: records.RunDetail) -> str:

@@ -28,10 +28,14 @@ from lagoon.status import RunStatus
 from lagoon.truth import CONDITION_WORDS
 
 
-def title(area: RunArea, *, was_live: bool) -> None:
-    """Name, status, reason, and what the run is made of. Ends the timers with the run."""
+def title(area: RunArea, *, drawn: run_end.Phase) -> None:
+    """Name, status, reason, and what the run is made of.
+
+    The page is drawn anew when the run's phase is not the one that it was drawn for: its buttons
+    and its timers are others then.
+    """
     detail = _refreshed(area)
-    if was_live and RunStatus(detail["status"]).is_terminal:
+    if run_end.phase(detail) != drawn:
         st.rerun(scope="app")
     st.html(
         f'<h1 class="lg-title">{escape(detail["name"])} {markup.pill(detail["status"])}'
@@ -184,6 +188,11 @@ def _confirm_stop(site: Site, detail: records.RunDetail) -> None:
 
 def _what_a_stop_does(detail: records.RunDetail) -> str:
     """What becomes of the run when it is stopped in its status, after its name."""
+    stays = "what it has saved and reported stays, and it can be resumed."
+    if detail["status"] == RunStatus.QUEUED and len(detail["attempts"]) > 1:
+        return f"waits for its next attempt. It leaves the queue; {stays}"
+    if detail["status"] == RunStatus.STARTING and len(detail["attempts"]) > 1:
+        return f"is starting its next attempt. That ends without weights of its own; {stays}"
     if detail["status"] == RunStatus.QUEUED:
         return "has not started. It leaves the queue; there is nothing to save."
     if detail["status"] == RunStatus.STARTING:

@@ -60,7 +60,10 @@ def _fork(site: Site, detail: records.RunDetail) -> None:
     max_steps = st.number_input(
         "Steps in all", min_value=1, value=most, help="Those up to the checkpoint are counted."
     )
-    st.caption("The rest of its configuration is that of this run, which stays as it is.")
+    st.caption(
+        "The rest of its configuration is that of this run, which stays as it is. Its "
+        "training time begins at 0."
+    )
     if st.button(f"Fork {detail['name']}", type="primary", key="confirm_fork"):
         config = {**detail["config"]}
         config["budget"] = {**config["budget"], "max_steps": int(max_steps)}

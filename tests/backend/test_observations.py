@@ -32,6 +32,7 @@ async def test_the_workers_list_the_attempts_to_look_after(api: Api) -> None:
             "stop_requested": True,
             "submission_id": f"run-{run_id}-a1",
             "measure": "ask",
+            "boot_id": None,
         }
     ]
     everything = (await api.workers.get("/internal/attempts", params={"active": "false"})).json()
@@ -96,10 +97,10 @@ async def test_a_job_that_was_stopped_from_outside_ends_the_run_as_stopped(api: 
     assert run["reason"] == "Its Ray job was stopped from outside Lagoon."
 
 
-async def heard(api: Api) -> tuple[Any, str, Any]:
+async def heard(api: Api, max_restarts: int = 0) -> tuple[Any, str, Any]:
     """A user, and a running run with its driver, which was heard just now."""
     ada = await api.user()
-    run_id, driver = await api.started(ada, config=config(budget={"max_restarts": 0}))
+    run_id, driver = await api.started(ada, config=config(budget={"max_restarts": max_restarts}))
     await submitted(api, run_id)
     api.clock.advance(100)
     await send(driver, run_id, api.batch([phase("running")]))
@@ -167,6 +168,42 @@ async def test_a_silence_in_which_no_api_listened_counts_against_nobody(api: Api
     api.clock.advance(30)
     await api.turn()
     assert (await read_run(ada, run_id))["condition"] == "unresponsive"
+
+
+async def test_after_the_clock_was_set_back_a_silence_counts_from_then_on(api: Api) -> None:
+    ada, run_id, _ = await heard(api, max_restarts=1)
+    api.clock.advance(-3600)
+    await api.turn()
+    assert (await read_run(ada, run_id))["condition"] == ""
+    api.clock.advance(30)
+    await api.turn()
+    assert (await read_run(ada, run_id))["condition"] == "unresponsive"
+    await observe(api, run_id, "failed")
+    await api.turn()
+    run = await read_run(ada, run_id)
+    assert (run["status"], run["num_attempts"]) == ("queued", 2)
+    api.clock.advance(-3600)  # the pause before the restart does not become an hour longer
+    await api.turn()
+    assert (await read_run(ada, run_id))["status"] == "starting"
+
+
+async def test_a_clock_that_was_set_back_delays_no_message_and_no_end(api: Api) -> None:
+    ada = await api.user()
+    run_id = (await make_run(ada, config=config(budget={"max_restarts": 0})))["id"]
+    await api.turn()
+    api.clock.advance(-3600)
+    await api.turn()  # nobody has taken the message: the broker may have lost it
+    assert api.queue.sent == [("workers.submit", [f"{run_id}-a1"])] * 2
+    await api.driver(f"{run_id}-a1")
+    await submitted(api, run_id)
+    api.clock.advance(-3600)
+    await api.turn()
+    api.clock.advance(16)  # Ray had its time to know the job
+    await observe(api, run_id, "missing", num_processes=1)
+    assert (await read_run(ada, run_id))["status"] == "failed"
+    api.clock.advance(-3600)
+    listed = (await api.workers.get("/internal/attempts")).json()["items"]
+    assert [item["measure"] for item in listed] == ["kill"]
 
 
 async def test_a_stop_before_the_submission_ends_without_a_job(api: Api) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from pathlib import Path
@@ -13,9 +14,12 @@ import pytest
 from lagoon.events import LogLogged, RunEnded, StatusLogged, StepLogged
 from lagoon.metrics import LOSS
 from lagoon.points import Point
+from lagoon.spools import spool_of
 from tests.backend.api import Api, ended, make_run, read_run, send
+from workers import sink
 from workers.assignment import fetch_assignment, open_connection
 from workers.driver import run_attempt
+from workers.leftovers import deliver
 from workers.platform import ClusterSeen, JobSeen, NodeSeen, Platform
 from workers.sink import PlatformSink
 
@@ -62,6 +66,60 @@ async def test_the_workers_client_and_the_sink_speak_this_api(
     assert not stop_seen.is_set()
 
 
+class Cut(httpx.HTTPTransport):
+    """The way to the API, until the first batch has arrived. After it nothing more is sent."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = super().handle_request(request)
+        self.handle_request = self._refuse  # type: ignore[method-assign]
+        return answer
+
+    def _refuse(self, request: httpx.Request) -> httpx.Response:
+        return httpx.Response(401, text="urn:lagoon:problem:not-signed-in")
+
+
+async def test_what_a_driver_left_is_delivered_once_and_ends_its_run(
+    api: Api, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "MAX_BATCH", 3)
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    attempt = f"{run_id}-a1"
+    spool = spool_of(tmp_path, attempt)
+    service_token = api.settings.service_token_path.read_text().strip()
+
+    def die() -> None:
+        with httpx.Client(base_url=url, headers=driver.headers, transport=Cut()) as client:
+            dying = PlatformSink(client, attempt, spool, lambda: None, period_seconds=0.0)
+            now = time.time()
+            dying.log(StatusLogged(at=now, phase="running", message="training"))
+            for step in range(1, 6):
+                point = Point(name=LOSS.name, value=step)
+                dying.log(StepLogged(at=now, step=step, points=(point,)))
+                dying.log(LogLogged(at=now, lines=(f"step {step}",)))
+            dying.log(RunEnded(at=now, outcome="finished", reason="All done."))
+            assert not dying.close()
+
+    def bring() -> list[str]:
+        with Platform(url, service_token) as platform:
+            early = deliver(attempt, platform, tmp_path, time.monotonic() + 60)
+            jobs = [JobSeen(attempt, "failed", "", num_processes=0, num_killed=0)]
+            platform.report_seen(reachable=True, cluster=None, jobs=jobs)
+            return [early, *(deliver(attempt, platform, tmp_path, math.inf) for _ in range(2))]
+
+    await asyncio.to_thread(die)
+    assert await asyncio.to_thread(bring) == ["later", "all", "all"]
+    run = await read_run(ada, run_id)
+    words = "All done. The driver finished; Ray calls its job failed."
+    assert (run["status"], run["reason"], run["step"]) == ("finished", words, 5)
+    read = (await ada.get(f"/runs/{run_id}/metrics", params={"name": LOSS.name})).json()
+    assert read["series"][0]["points"]["value"] == [1, 2, 3, 4, 5]
+    lines = [item["line"] for item in (await ada.get(f"/runs/{run_id}/log")).json()["items"]]
+    assert [line for line in lines if line.startswith("step ")] == [
+        f"step {n}" for n in range(1, 6)
+    ]
+
+
 async def test_a_driver_whose_attempt_was_handed_on_starts_nothing(
     api: Api, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -71,13 +129,14 @@ async def test_a_driver_whose_attempt_was_handed_on_starts_nothing(
     credential = tmp_path / "credential"
     credential.write_text(newer.headers["Authorization"].removeprefix("Bearer "))
 
-    def ask() -> tuple[int, int]:
+    def ask() -> tuple[str, int, int | None, int]:
         with open_connection(url, credential.read_text()) as client:
-            token = fetch_assignment(client, attempt, fencing_token=2).fencing_token
+            given = fetch_assignment(client, attempt, fencing_token=2)
         # One that was started earlier, and finds the newer one's credential in the file.
-        return token, run_attempt(attempt, url, credential, fencing_token=1)
+        code = run_attempt(attempt, url, credential, fencing_token=1)
+        return given.run_id, given.attempt, given.fencing_token, code
 
-    assert await asyncio.to_thread(ask) == (2, 1)
+    assert await asyncio.to_thread(ask) == (run_id, 1, 2, 1)
     assert "was handed to a newer driver (fencing token 2, not 1)" in caplog.text
     assert "starts nothing" in caplog.text
 

@@ -301,3 +301,35 @@ async def test_a_run_that_asks_for_more_than_a_node_has_says_so_and_holds_nobody
     assert run["status"] == "queued"
     assert "Its trainer needs 3 CPUs on one node, and no node has that" in run["reason"]
     assert (await read_run(ada, small))["status"] == "starting"
+
+
+async def test_a_restart_shows_when_it_starts_and_after_what_before_it_joins_the_queue(
+    api: Api,
+) -> None:
+    ada, bob = await api.user(), await api.user("bob")
+    run_id, driver = await api.started(ada, name="secret")
+    killed = {**ended("failed", "A generator died."), "is_transient": True}
+    await send(driver, run_id, api.batch([phase("running"), killed]))
+    await api.gone(run_id)
+    shown = await queue(ada)
+    assert shown["items"] == []
+    assert shown["paused"] == [
+        {
+            "run": {"run_id": run_id, "name": "secret"},
+            "owner": "ada",
+            "priority": "normal",
+            "cpus": 2.0,
+            "gpus": 0.0,
+            "num_processes": 2,
+            "may_change": True,
+            "restarts_at": "2030-01-01T12:00:05Z",
+            "reason": "A generator died.",
+        }
+    ]
+    [others] = (await queue(bob))["paused"]
+    assert (others["run"], others["reason"], others["may_change"]) == (None, "", False)
+    for seconds in (5, -3600):  # once the clock is set back by an hour, it has joined, too
+        api.clock.advance(seconds)
+        shown = await queue(ada)
+        assert shown["paused"] == []
+        assert order(shown) == [run_id]

@@ -242,3 +242,73 @@ async def test_a_run_without_progress_says_what_it_waits_for_and_recovers(api: A
     await send(driver, run_id, api.batch([heartbeat(**still | {"idle_seconds": 1.0})]))
     await api.turn()
     assert (await read_run(ada, run_id))["condition"] == ""
+
+
+async def killed_and_waiting(api: Api) -> tuple[httpx.AsyncClient, str]:
+    """A user, and a run of theirs that waits for its restart while its processes may be left."""
+    ada, run_id, driver = await running(api)
+    killed = {**ended("failed", "A generator died."), "is_transient": True}
+    await send(driver, run_id, api.batch([killed]))
+    await observe(api, run_id, "failed", boot_id=HERE, num_processes=2)
+    assert (await read_run(ada, run_id))["status"] == "queued"
+    return ada, run_id
+
+
+async def test_a_stop_before_a_restart_waits_for_the_processes_of_the_attempt_before(
+    api: Api,
+) -> None:
+    ada, run_id = await killed_and_waiting(api)
+    stopping = (await ada.post(f"/runs/{run_id}/stop")).json()
+    assert stopping["status"] == "stopping"
+    assert stopping["reason"] == (
+        "Stop requested by ada. Processes of the attempt before are still being ended."
+    )
+    api.clock.advance(60)  # longer than a job that was never submitted is waited for
+    await api.turn()
+    assert (await read_run(ada, run_id))["status"] == "stopping"
+    assert await measure(api) == ["kill", "kill"]
+    assert api.queue.sent == [("workers.submit", [f"{run_id}-a1"])]  # and no job to end by Ray
+    await observe(api, run_id, "failed", boot_id=HERE, num_processes=0, num_killed=2)
+    await api.turn()
+    run = await read_run(ada, run_id)
+    assert (run["status"], run["reason"]) == ("stopped", "Stopped by ada before it started again.")
+    assert run["ended_at"] == run["attempts"][0]["gone_at"]
+    assert await measure(api) == []
+
+
+async def test_a_stop_before_a_restart_is_at_once_when_nothing_is_left(api: Api) -> None:
+    ada, run_id = await killed_and_waiting(api)
+    await observe(api, run_id, "failed", boot_id=HERE, num_processes=0)
+    stopped = (await ada.post(f"/runs/{run_id}/stop")).json()
+    assert stopped["status"] == "stopped"
+
+
+async def test_a_stop_of_a_later_attempt_waits_for_what_is_left_of_all(api: Api) -> None:
+    api.nodes = [("n1", 2, 0), ("n2", 2, 0)]  # it starts again beside what is left of it
+    ada, run_id = await killed_and_waiting(api)
+    api.clock.advance(6)
+    await api.turn()
+    await api.driver(f"{run_id}-a2")
+    stopping = (await ada.post(f"/runs/{run_id}/stop")).json()
+    assert (stopping["status"], stopping["attempts"][1]["gone_at"]) == ("stopping", None)
+    await api.gone(run_id, "missing", attempt=2)
+    api.clock.advance(31)
+    await api.turn()
+    assert (await read_run(ada, run_id))["status"] == "stopping"
+    await observe(api, run_id, "failed", boot_id=HERE, num_processes=0)
+    await api.turn()
+    assert (await read_run(ada, run_id))["status"] == "stopped"
+
+
+async def test_a_stop_does_not_wait_for_an_attempt_that_never_had_a_process(api: Api) -> None:
+    """Nobody may be there to see it gone."""
+    ada = await api.user()
+    run_id = (await make_run(ada))["id"]
+    await api.turn()
+    await ada.post(f"/runs/{run_id}/stop")
+    api.clock.advance(31)
+    await api.turn()
+    run = await read_run(ada, run_id)
+    assert (run["status"], run["attempts"][0]["gone_at"]) == ("stopped", None)
+    await ada.post(f"/runs/{run_id}/resume", json={})
+    assert (await ada.post(f"/runs/{run_id}/stop")).json()["status"] == "stopped"

@@ -48,6 +48,14 @@ def test_only_the_surviving_lineage_is_expected_and_a_line_that_was_cut_is_none(
     assert differences(api(right), home, run(None, 1)) == []
 
 
+def test_points_of_an_attempt_that_never_said_where_it_began_are_not_expected(tmp_path: Path):
+    home = Home(tmp_path)
+    spool(home, "r1-a1", (1, 0.1), (2, 0.2))
+    spool(home, "r1-a2", (2, 0.5))
+    spool(home, "r1-a3", (3, 0.3))
+    assert num_points(home, run(None, None, 2)) == 3
+
+
 def test_lost_doubled_and_changed_points_are_named(tmp_path: Path):
     home = Home(tmp_path)
     spool(home, "r1-a1", (1, 0.1), (2, 0.2), (3, 0.3))
@@ -78,4 +86,4 @@ def test_the_report_misses_nothing_that_went_wrong():
 
 
 def test_every_target_has_a_name_of_its_own():
-    assert len({target.name for target in TARGETS}) == len(TARGETS) == 10
+    assert len({target.name for target in TARGETS}) == len(TARGETS) == 11

@@ -63,4 +63,23 @@ def test_a_study_replaces_its_own_section_of_the_results_and_nothing_else(tmp_pa
 
 def test_results_without_the_section_are_refused():
     with pytest.raises(ValueError, match="no section"):
-        with_section("# Results", "speed", GOOD)
+        with_section("# Results", "speed", "speed", GOOD)
+
+
+def test_parts_are_measured_one_by_one_and_kept_apart(tmp_path):
+    results = tmp_path / "results.md"
+    marks = [
+        f"<!-- {name}: written by its benchmark -->\n<!-- end of {name} -->"
+        for name in ("speed", "speed-other")
+    ]
+    results.write_text("\n".join(marks))
+    parts = {"first": lambda options: GOOD, "other": lambda options: MISSED}
+    files = {"docs": tmp_path, "results": results}
+    assert run("speed", parts, arguments=["--check", "--part", "first", "--write"], **files) == 0
+    assert not (tmp_path / "speed-other.md").exists()
+    assert run("speed", parts, arguments=["--check", "--write"], **files) == 1
+    first, other = results.read_text().split("<!-- end of speed -->")
+    assert "benchmarks.speed --part first --write" in first
+    assert "speed 12" in first
+    assert "benchmarks.speed --part other --write" in other
+    assert "speed 8" in other

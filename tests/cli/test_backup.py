@@ -63,6 +63,7 @@ def home(running: Home) -> Iterator[Home]:
     """The running home with the files of one attempt."""
     leave(running, f"{FINAL}/model.safetensors", "weights")
     leave(running, "r1-a1/credential", "lga_secret")
+    leave(running, "r1-a1/claim", "1 1")
     yield running
     shutil.rmtree(running.root / "attempts")
 
@@ -124,8 +125,12 @@ def test_a_home_is_restored_elsewhere_with_its_database_and_its_files(
     insert(home, "checkpoints", run_id="r1", path=str(home.root / gone))
     elsewhere = "/nowhere/weights"
     insert(home, "checkpoints", run_id="r1", path=elsewhere)
+    spool = home.root / "attempts" / "r1-a1" / "spool"
+    spool.mkdir()
+    (spool / "0000000001.jsonl").write_text("{}\n")
     made = backup(home, file)
-    assert (made["num_files"], made["tables"]) == (1, known_versions()[-1])
+    shutil.rmtree(spool)
+    assert (made["num_files"], made["tables"]) == (2, known_versions()[-1])
     assert file.stat().st_mode & 0o777 == 0o600
     assert not [path for path in home.root.iterdir() if path.name.startswith(".backup")]
     assert "lga_secret" not in file.read_bytes().decode(errors="ignore")
@@ -144,6 +149,7 @@ def test_a_home_is_restored_elsewhere_with_its_database_and_its_files(
         assert (path, kept) == (str(other.root / "attempts" / FINAL), elsewhere)
         assert told == [([],), ([path, "/nowhere/weights"],)]
         assert (Path(str(path)) / "model.safetensors").read_text() == "weights"
+        assert not (other.root / "attempts" / "r1-a1" / "spool").exists()
         with pytest.raises(Refusal, match="holds data already"):
             restore(other, file)
     finally:

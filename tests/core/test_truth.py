@@ -32,21 +32,27 @@ class Seen(NamedTuple):
     marker: EndMarker | None
     desired: Desired
     gone: bool
+    earlier_left: bool
     stalled: bool
 
     @property
     def verdict(self) -> Verdict:
-        return judge(*self[:4], gone=self.gone, stalled=self.stalled)
+        left, stalled = self.earlier_left, self.stalled
+        return judge(*self[:4], gone=self.gone, earlier_left=left, stalled=stalled)
+
+    @property
+    def is_cleared(self) -> bool:
+        return self.gone and not self.earlier_left
 
 
 def combinations() -> Iterator[Seen]:
     flags = (False, True)
-    yield from starmap(Seen, product(HEARTBEATS, RAY, MARKERS, DESIRED, flags, flags))
+    yield from starmap(Seen, product(HEARTBEATS, RAY, MARKERS, DESIRED, flags, flags, flags))
 
 
 def test_every_combination_has_an_answer_that_the_status_table_allows() -> None:
     seen = list(combinations())
-    assert len(seen) == 4 * 7 * 4 * 2 * 2 * 2
+    assert len(seen) == 4 * 7 * 4 * 2 * 2 * 2 * 2
     for verdict in (each.verdict for each in seen):
         assert verdict.condition in get_args(Condition)
         if verdict.outcome is not None:
@@ -62,7 +68,7 @@ def test_the_end_marker_outranks_everything_but_that_a_stop_waits_for_its_proces
         if each.marker is None:
             continue
         verdict = each.verdict
-        if each.marker == "stopped" and each.desired == "stop" and not each.gone:
+        if each.marker == "stopped" and each.desired == "stop" and not each.is_cleared:
             assert verdict.outcome is None
             continue
         assert verdict.outcome == each.marker
@@ -73,12 +79,20 @@ def test_the_end_marker_outranks_everything_but_that_a_stop_waits_for_its_proces
 def test_a_run_that_was_asked_to_stop_is_stopped_only_without_processes() -> None:
     for each in combinations():
         if each.desired == "stop" and each.verdict.outcome is RunStatus.STOPPED:
-            assert each.gone
+            assert each.is_cleared
+
+
+def test_what_is_left_of_earlier_attempts_holds_up_nothing_but_a_stop_that_was_asked_for() -> None:
+    for each in combinations():
+        without = each._replace(earlier_left=False).verdict
+        if without.outcome is RunStatus.STOPPED and each.desired == "stop":
+            continue
+        assert each.verdict == without
 
 
 def test_a_run_whose_processes_are_gone_is_over() -> None:
     for each in combinations():
-        if each.gone:
+        if each.is_cleared:
             assert each.verdict.outcome is not None
 
 

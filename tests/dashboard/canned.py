@@ -8,6 +8,7 @@ from lagoon.config import RunConfig
 from lagoon.environments import ENVIRONMENTS
 from lagoon.methods import METHODS
 from lagoon.metrics import CATALOGUE, LOSS
+from lagoon.status import RunStatus
 
 Json = dict[str, Any]
 BEGAN = datetime(2026, 8, 3, 9, 30, tzinfo=UTC)
@@ -44,7 +45,7 @@ def attempt(status: str) -> Json:
         "stop_saved_at": None,
         "marker_at": None,
         "num_processes": None,
-        "gone_at": None,
+        "gone_at": iso(80) if RunStatus(status).is_terminal else None,
     }
 
 

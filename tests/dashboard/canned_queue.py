@@ -1,4 +1,4 @@
-"""A canned queue: two nodes, two holders, and four runs that wait for different reasons."""
+"""A canned queue: two nodes, two holders, runs that wait for different reasons, two restarts."""
 
 from typing import Any
 
@@ -23,6 +23,11 @@ def queue() -> Json:
                   "Needs 8 GPUs, and there are 2 in all: it cannot start on this cluster. Stop it, "
                   "or add nodes."),
         ],
+        "paused": [
+            _paused(("r5b6c7de", "grpo-broken"), "admin", 65, "Generator 0 failed: its process "
+                    "was killed or crashed (is its machine out of memory?)."),
+            _paused(None, "ada", 120, ""),
+        ],
         "leases": [
             _lease(("r7k2m9qd", "grpo-calculator"), "admin", "running", 4, 1, "node-a"),
             _lease(None, "ada", "failed", 2, 0, "node-b"),
@@ -38,13 +43,15 @@ def queue() -> Json:
 
 def empty() -> Json:
     """Ray has not been seen yet, and nobody waits."""
-    return {"items": [], "leases": [], "nodes": []}
+    return {"items": [], "paused": [], "leases": [], "nodes": []}
 
 
 def item(shown: Json, run_id: str) -> Json:
     """The entry of a run; empty when it does not wait."""
     found: list[Json] = [
-        each for each in shown["items"] if each["run"] and each["run"]["run_id"] == run_id
+        each
+        for each in [*shown["items"], *shown["paused"]]
+        if each["run"] and each["run"]["run_id"] == run_id
     ]
     return found[0] if found else {}
 
@@ -60,7 +67,8 @@ def move(shown: Json, body: Json) -> None:
 
 def remove(shown: Json, run_id: str) -> None:
     """Take a run out of the queue."""
-    shown["items"].remove(item(shown, run_id))
+    gone = item(shown, run_id)
+    next(part for part in (shown["items"], shown["paused"]) if gone in part).remove(gone)
     _number(shown["items"])
 
 
@@ -88,6 +96,20 @@ def _item(
         "num_processes": int(cpus),
         "reason": reason,
         "queued_at": iso(30 + position),
+        "may_change": run is not None,
+    }
+
+
+def _paused(run: tuple[str, str] | None, owner: str, seconds: float, reason: str) -> Json:
+    return {
+        "run": _reference(run),
+        "owner": owner,
+        "priority": "normal",
+        "cpus": 2,
+        "gpus": 0,
+        "num_processes": 2,
+        "reason": reason,
+        "restarts_at": iso(seconds),
         "may_change": run is not None,
     }
 

@@ -129,6 +129,9 @@ async def test_the_fake_and_the_real_api_answer_in_the_same_shape(api: RealApi, 
     token = client.headers["Authorization"].removeprefix("Bearer ")
     with httpx.Client(base_url=url, trust_env=False) as http:
         real = Api(http, token)
+        killed, driver = await api.started(client)
+        await send(driver, killed, api.batch([{**ended("failed", "No."), "is_transient": True}]))
+        await api.gone(killed)
         made = await asyncio.to_thread(
             lambda: real.create_run("a", canned.GRPO, experiment_id=None, idempotency_key="k")
         )

@@ -92,3 +92,14 @@ def test_a_refusal_is_shown_in_its_own_words() -> None:
     press(tested, "cancel_r5s33d01")
     assert "It has started." in text(tested)
     assert "The queue is as it was." in text(tested)
+
+
+def test_restarts_to_come_are_shown_with_their_time_and_cause_and_can_be_cancelled() -> None:
+    fake = FakeApi()
+    tested = open_page(fake, "queue")
+    shown = text(tested)
+    assert "2 restarts to come" in shown
+    assert ">11:31:05</b> after: Generator 0 failed: its process was killed" in shown
+    assert ">11:32:00</b>." in shown  # whose cause is not the viewer's to read
+    press(tested, "cancel_r5b6c7de")
+    assert "1 restart to come" in text(tested)

@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
+
 from lagoon.config import RunConfig
 from lagoon.metrics import Metric
 from workers.resuming import FROM_THE_START, Candidates
@@ -74,3 +77,12 @@ class Ran:
             for event in self.events
             if event["type"] == "histogram" and event["name"] == metric.name
         }
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(next(folder.glob("*.safetensors")))
+
+
+def moved(before: Path, after: Path) -> bool:
+    old, new = weights(before), weights(after)
+    return any(not torch.equal(old[name], new[name]) for name in new)

@@ -2,17 +2,21 @@
 
 import logging
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import ray
+import torch
 from ray.cluster_utils import Cluster
 
 from lagoon import metrics as m
+from lagoon.checkpoints import UPDATES
 from lagoon.config import RunConfig
-from tests.e2e.runs import Ran, small_es, small_grpo
+from tests.e2e.runs import Ran, moved, small_es, small_grpo, weights
 from workers import cluster
+from workers.resuming import candidates_in
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -72,10 +76,29 @@ def ran_on_both_nodes(config: RunConfig, output: Path) -> Ran:
     return ran
 
 
-def test_es_generators_on_two_nodes_hold_the_same_weights_after_every_update(
+def test_es_generators_on_two_nodes_hold_the_same_weights_and_the_log_gives_them_again(
     policy_folder: Path, tmp_path: Path
 ) -> None:
-    ran_on_both_nodes(small_es(policy_folder, rollout=TWO_GENERATORS), tmp_path)
+    config = small_es(policy_folder, rollout=TWO_GENERATORS)
+    ran = ran_on_both_nodes(config, tmp_path)
+    norms, laws = ran.values(m.UPDATE_NORM), ran.values(m.UPDATE_NORM_LAW)
+    for step, norm in norms.items():
+        # Either the members differed, and z-scores fix the length, or nothing moved at all.
+        assert norm == pytest.approx(laws[step], rel=0.02) or norm == 0.0
+    assert all(set(counts) == {"0"} for counts in ran.histograms(m.TOTAL_HISTOGRAM).values())
+    final = tmp_path / "checkpoints" / "final"
+    assert moved(policy_folder, final) == any(norms.values())
+    assert any(norms.values())
+
+    # As a kill right after the last update leaves it: no weights, only the log of updates.
+    left = tmp_path / "left" / "checkpoints"
+    left.mkdir(parents=True)
+    shutil.copy(tmp_path / "checkpoints" / UPDATES, left)
+    again = Ran(small_es(policy_folder), tmp_path / "again", candidates_in(left.parent))
+    assert (again.status, again.ended["outcome"]) == (0, "finished")
+    assert again.values(m.UPDATE_NORM) == norms  # reported once more
+    made_again = weights(tmp_path / "again" / "checkpoints" / "final")
+    assert all(torch.equal(made_again[name], tensor) for name, tensor in weights(final).items())
 
 
 def test_grpo_publishes_to_both_nodes_and_stays_on_policy(

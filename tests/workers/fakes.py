@@ -33,6 +33,9 @@ class ListSink:
     def log(self, event: Event) -> None:
         self.events.append(event)
 
+    def flush(self) -> None:
+        pass
+
     def close(self) -> bool:
         return True
 

@@ -93,9 +93,10 @@ def test_what_could_not_be_sent_stays_in_the_spool(tmp_path: Path) -> None:
     client = httpx.Client(transport=httpx.MockTransport(refuse), base_url="http://api")
     spool = tmp_path / "spool"
     sink = PlatformSink(client, "r1-a1", spool, lambda: None, period_seconds=0, drain_seconds=0)
+    sink.flush()  # with nothing before it
     sink.log(line(7))
-    while not any(file.stat().st_size for file in spool.glob("*.jsonl")):
-        threading.Event().wait(0.01)
+    sink.flush()
+    assert any(file.stat().st_size for file in spool.glob("*.jsonl"))
     assert not sink.close()
     [segment] = spool.glob("*.jsonl")
     assert json.loads(segment.read_text().splitlines()[0])["events"][0]["lines"] == ["line 7"]

@@ -69,6 +69,18 @@ def test_delivered_batches_give_their_room_back(tmp_path: Path) -> None:
     assert not spool.notices(0.0)
 
 
+def test_a_driver_that_starts_anew_leaves_nothing_of_one_that_was_never_heard(
+    tmp_path: Path,
+) -> None:
+    for texts in (["first", "second", "third"], ["other"]):
+        spool = Spool(tmp_path, quota_bytes=QUOTA)
+        for text in texts:
+            write(spool, [log(text)])
+    [file] = tmp_path.glob("*")
+    [line] = file.read_text().splitlines()
+    assert "other" in line
+
+
 def test_below_the_quota_nothing_is_dropped_however_long_nobody_takes_anything(
     tmp_path: Path,
 ) -> None:
@@ -112,9 +124,9 @@ def test_a_disk_that_has_room_again_is_used_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
+    spool = Spool(tmp_path, quota_bytes=QUOTA * 100)
     for number in (2, 3):  # these two files take nothing
         (tmp_path / f"{number:010d}.jsonl").symlink_to("/dev/full")
-    spool = Spool(tmp_path, quota_bytes=QUOTA * 100)
     write(spool, [log("x" * 200_000)])  # fills its segment
     for number in (2, 3, 4):
         write(spool, [status(number)])

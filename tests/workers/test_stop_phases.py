@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from lagoon.config import RunConfig
+from lagoon.config import CheckpointConfig, RunConfig
 from lagoon.events import CheckpointLogged, HeartbeatLogged, StatusLogged
 from tests.builders import es_config, grpo_config
-from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink
+from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
 from workers import watchdog
 from workers.driver import Started, Surroundings, train
 from workers.generators import RunFailed
-from workers.loops.context import unless_stopped
+from workers.loops import context as context_module
+from workers.loops.context import supervised, unless_stopped
+from workers.loops.evolution import EvolutionLoop
+from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.resuming import FROM_THE_START, restored
 
 
@@ -116,3 +119,57 @@ async def test_a_run_that_stands_still_ends_as_failed_with_what_it_waits_for(
     beats = [event for event in sink.events if isinstance(event, HeartbeatLogged)]
     assert {beat.fencing_token for beat in beats} == {5}
     assert beats[-1].trajectories == 4  # the held-out tasks
+
+
+STILL = RunFailed("It stands still.")
+
+
+async def stood_still(folder: Path, stuck: Stuck, family: str, phase: str) -> list[Path]:
+    """The checkpoints of a run that did two steps and then stood still at ``phase``."""
+    config = config_of(family).model_copy(update={"checkpoint": CheckpointConfig(every_steps=100)})
+    context, _ = loop_context(config, [stuck.generator], folder)
+    progress = context.progress
+    loop = (
+        PolicyGradientLoop(context, stuck.trainer) if family == "grpo" else EvolutionLoop(context)
+    )
+
+    async def stand_still() -> None:
+        while progress.version < 2:
+            await asyncio.sleep(0)
+        stuck.phase = phase
+        await stuck.reached.wait()
+        progress.alarm.sound(STILL)
+        await asyncio.Event().wait()
+
+    with pytest.raises(RunFailed, match="It stands still"):
+        await asyncio.wait_for(supervised(loop.run(), [stand_still()]), 20)
+    return sorted(folder.glob("step-*/lagoon/manifest.json"))
+
+
+@pytest.mark.parametrize(
+    ("family", "phase", "is_saved"),
+    [
+        ("grpo", "play train", True),
+        ("grpo", "step", False),  # the trainer is between two versions
+        ("es", "play train", True),
+        ("es", "update", False),
+    ],
+)
+async def test_a_run_that_stands_still_saves_what_it_has_learned(
+    tmp_path: Path, family: str, phase: str, is_saved: bool
+) -> None:
+    saved = await stood_still(tmp_path, Stuck(""), family, phase)
+    assert [path.parent.parent.name for path in saved] == ["step-000002"] * is_saved
+
+
+async def test_a_save_that_hangs_holds_the_end_of_a_standstill_up_for_its_time_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context_module, "FAILURE_SAVE_SECONDS", 0.02)
+    stuck = Stuck("")
+
+    async def hangs(folder: str) -> None:
+        await asyncio.Event().wait()
+
+    stuck.trainer.save = hangs  # type: ignore[method-assign]
+    assert await stood_still(tmp_path, stuck, "grpo", "play train") == []

@@ -102,6 +102,7 @@ def attempt(**changes: Any) -> dict[str, Any]:
         "stop_requested": False,
         "status": "running",
         "measure": "none",
+        "boot_id": None,
     } | changes
 
 

@@ -38,9 +38,13 @@ class Time:
 async def beaten(progress: Progress, time: Time, limit: float = 100.0) -> list[HeartbeatLogged]:
     """The heartbeats until the run is ended for standing still; fails when it never is."""
     sink = ListSink()
-    beats = pulse(
-        sink, progress, limit_seconds=limit, fencing_token=4, stopwatch=time, sleep=time.sleep
-    )
+
+    async def sleep(seconds: float) -> None:
+        if progress.alarm.cause:
+            await progress.alarm.watch()
+        await time.sleep(seconds)
+
+    beats = pulse(sink, progress, limit_seconds=limit, fencing_token=4, stopwatch=time, sleep=sleep)
     with pytest.raises(RunFailed) as ended:
         await asyncio.wait_for(beats, 20)
     heard = [event for event in sink.events if isinstance(event, HeartbeatLogged)]
@@ -50,7 +54,7 @@ async def beaten(progress: Progress, time: Time, limit: float = 100.0) -> list[H
 
 
 async def test_a_heartbeat_says_who_where_and_how_far() -> None:
-    progress = Progress(version=3, trajectories=17, activity="training")
+    progress = Progress(version=4, reported=3, trajectories=17, activity="training")
     first = (await beaten(progress, Time()))[0]
     assert (first.step, first.trajectories, first.activity) == (3, 17, "training")
     assert (first.fencing_token, first.boot_id, first.idle_seconds) == (4, machine_id(), 0.0)
@@ -84,6 +88,24 @@ async def test_a_start_may_take_longer_than_the_limit_and_does_not_count_against
 
     heard = await beaten(progress, Time(advance))
     assert len(heard) == 1100 / HEARTBEAT_SECONDS + 1
+
+
+async def test_heartbeats_go_on_while_the_loop_saves_and_the_first_cause_is_told() -> None:
+    progress, sink = Progress(activity="starved"), ListSink()
+
+    def saves_and_ends(now: float) -> None:
+        if now == 105:
+            progress.activity = "saving"
+        if now == 130:
+            raise InterruptedError
+
+    time = Time(saves_and_ends)
+    with pytest.raises(InterruptedError):
+        await pulse(sink, progress, limit_seconds=100.0, stopwatch=time, sleep=time.sleep)
+    with pytest.raises(RunFailed, match="the loop is starved"):
+        await progress.alarm.watch()
+    heard = [event for event in sink.events if isinstance(event, HeartbeatLogged)]
+    assert heard[-1].idle_seconds == 125.0
 
 
 async def test_turning_without_progress_is_none() -> None:

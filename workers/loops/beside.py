@@ -44,8 +44,10 @@ class Evaluations:
         if context.is_checkpointed(version):
             context.progress.activity = "saving"
             # The trainer's weights are of this version now; their success is known later.
-            written = await context.checkpoints.write(replace(state(), evaluated=before), save)
-            self._tasks.append(asyncio.ensure_future(self._announce(written, evaluation)))
+            writing = context.checkpoints.write(replace(state(), evaluated=before), save)
+            written = await context.saved_if_possible(version, writing)
+            if written is not None:
+                self._tasks.append(asyncio.ensure_future(self._announce(written, evaluation)))
 
     async def over(self) -> None:
         """Wait until all of it is done. Raises what went wrong."""
@@ -67,4 +69,5 @@ class Evaluations:
         if success is not None:  # or it was stopped, and is to be done by who goes on from here
             state = replace(written.state, evaluated=written.state.version)
             written = replace(written, state=state)
-        await self._context.checkpoints.announce(written, success, is_final=False)
+        announcing = self._context.checkpoints.announce(written, success, is_final=False)
+        await self._context.saved_if_possible(written.state.version, announcing)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from lagoon.config import RunConfig
 from lagoon.prompts import task_index
 from lagoon.stalls import Activity
-from workers.checkpoints import Checkpoints, SaveParts
+from workers.checkpoints import Checkpoints, NotSaved, SaveParts
 from workers.generators import Generators
 from workers.loops.state import LoopState
 from workers.reporting import Reporter
@@ -24,12 +24,37 @@ FAILURE_SAVE_SECONDS = 60.0
 logger = logging.getLogger(__name__)
 
 
+class Alarm:
+    """A failure that is seen from outside the loop, and raised in it.
+
+    There it ends the run like any other, and what was learned is saved.
+    """
+
+    def __init__(self) -> None:
+        self._sounded = asyncio.Event()
+        self.cause: Exception | None = None
+        """What it was sounded with first."""
+
+    def sound(self, error: Exception) -> None:
+        """Have ``error`` raised; one that comes later is not the cause."""
+        self.cause = self.cause or error
+        self._sounded.set()
+
+    async def watch(self) -> None:
+        """Raise what the alarm is sounded with; the loops supervise it."""
+        await self._sounded.wait()
+        assert self.cause is not None  # it was sounded
+        raise self.cause
+
+
 @dataclass(slots=True)
 class Progress:
     """How far the run is, for whoever asks from outside the loop."""
 
     version: int = 0
     """Policy version: optimizer steps, or ES updates, done."""
+    reported: int = 0
+    """The newest version whose step was reported: nobody is told of one that no chart has."""
     evaluated: int = -1
     """The newest version whose evaluation has begun."""
     heldout_success: float | None = None
@@ -38,13 +63,16 @@ class Progress:
     """Finished since the driver started."""
     activity: Activity = "starting"
     """What the loop is at, or waits for: set by the loops where they wait."""
+    alarm: Alarm = field(default_factory=Alarm)
+    """Sounded by whoever sees from outside that the run cannot go on."""
 
     ask_tools: Callable[[], Awaitable[bool]] | None = None
     """Whether all episodes in flight wait for a tool; asked when nothing comes forward."""
 
     def begin(self, state: LoopState, heldout_success: float | None) -> None:
         """Start from a checkpoint's state, whose policy had that success."""
-        self.version, self.evaluated = state.version, state.evaluated
+        self.version = self.reported = state.version
+        self.evaluated = state.evaluated
         self.heldout_success = heldout_success
 
     def note_trajectory(self) -> None:
@@ -140,7 +168,26 @@ class LoopContext:
             await self.evaluate()
         if self.is_checkpointed(version):
             self.progress.activity = "saving"
-            await self.checkpoints.save(state(), save, self._success(), is_final=False)
+            await self._save_on_the_way(state(), save)
+
+    async def _save_on_the_way(self, state: LoopState, save: SaveParts) -> None:
+        saving = self.checkpoints.save(state, save, self._success(), is_final=False)
+        await self.saved_if_possible(state.version, saving)
+
+    async def saved_if_possible(self, step: int, saving: Awaitable[T]) -> T | None:
+        """The result of saving, or of a part of it, on the way. What cannot be written costs no
+        training: that is said on the run's page, and the next one is tried when it is due."""
+        was_behind = self.checkpoints.is_behind
+        try:
+            result = await saving
+        except NotSaved as error:
+            words = f"{error} The run goes on, and tries again at its next checkpoint."
+            self.reporter.status("running", words)
+            return None
+        if was_behind and not self.checkpoints.is_behind:
+            words = f"The weights of step {step} were saved: checkpoints work again."
+            self.reporter.status("running", words)
+        return result
 
     async def conclude(self, state: Callable[[], LoopState], save: SaveParts) -> Outcome:
         """Evaluate and keep the last weights."""
@@ -156,6 +203,7 @@ class LoopContext:
         version = self.progress.version
         if version == self.begins.version or self.checkpoints.is_saved(version):
             return
+        self.progress.activity = "saving"
         try:
             async with asyncio.timeout(FAILURE_SAVE_SECONDS):
                 await self.checkpoints.save(state(), save, self._success(), is_final=False)

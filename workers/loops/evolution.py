@@ -110,8 +110,8 @@ class EvolutionLoop:
     async def run(self) -> Outcome:
         """Evolve until the budget is spent or a stop is asked for.
 
-        Raises ``RunFailed`` when a generator or an environment fails, or when the generators'
-        weights no longer agree.
+        Raises ``RunFailed`` when a generator or an environment fails, when the generators' weights
+        no longer agree, or when the run stands still.
         """
         generators = range(len(self.context.generators.handles))
         try:
@@ -121,6 +121,7 @@ class EvolutionLoop:
                     *(self.context.generators.pump(index) for index in generators),
                     *(self._evaluate_members(index) for index in generators),
                     self.context.wake_on_stop(self._changed),
+                    self.context.progress.alarm.watch(),
                 ],
             )
         except Exception:  # whatever it is: what was learned is kept, and it is raised on
@@ -236,17 +237,26 @@ class EvolutionLoop:
             self._num_tokens, self._num_episodes = state.num_tokens, state.num_samples
             context.reporter.histograms(state.version, update.counts)
             context.reporter.step(state.version, update.points)
+            context.progress.reported = state.version
             await self._keep(update)
             await context.after_update(self.state, self._save)
 
     async def _keep(self, update: Update) -> None:
-        """Add an update that was made and reported to the log."""
-        await asyncio.to_thread(append_update, self._log, update)
+        """Add an update that was made and reported to the log. Raises ``RunFailed`` without room:
+        the run could not be made again from there on."""
+        try:
+            await asyncio.to_thread(self._append, update)
+        except OSError as error:
+            raise RunFailed(
+                f"Update {update.state.version} could not be written to the run's log: {error}. "
+                "The run can go on from the update before it, when there is room."
+            ) from error
         self._is_updating = False
 
-    @property
-    def _log(self) -> Path:
-        return self.context.checkpoints.folder / UPDATES
+    def _append(self, update: Update) -> None:
+        checkpoints = self.context.checkpoints
+        with checkpoints.claim.held():
+            append_update(checkpoints.folder / UPDATES, update)
 
     async def _updated(
         self, version: int, seeds: Sequence[int], coefficients: Sequence[float]
@@ -316,6 +326,7 @@ class EvolutionLoop:
         ]
         context.reporter.histograms(self.version, counts)
         context.reporter.step(self.version, points)
+        context.progress.reported = self.version
         context.reporter.trajectories(self.version, trajectories)
         refuse_disagreement([report.checksum for report in reports], self.version)
         proof.refuse()

@@ -116,7 +116,8 @@ class PolicyGradientLoop:
     async def run(self) -> Outcome:
         """Train until the budget is spent or a stop is asked for.
 
-        Raises ``RunFailed`` when an environment fails, or a generator that is not replaced.
+        Raises ``RunFailed`` when an environment fails, or a generator that is not replaced, or the
+        run stands still.
         """
         generators = self.context.generators
         background = [
@@ -124,6 +125,7 @@ class PolicyGradientLoop:
             self.admission.run(),
             self._welcome(),
             self.context.wake_on_stop(self._changed),
+            self.context.progress.alarm.watch(),
         ]
         try:
             return await supervised(self._train(), background)
@@ -269,6 +271,7 @@ class PolicyGradientLoop:
                 point(m.TOTAL_SAMPLES, self._num_samples),
             ],
         )
+        context.progress.reported = self.version
         self._is_stepping = False
         context.reporter.trajectories(self.version, trajectories)
         if proof is not None:

@@ -9,10 +9,18 @@ from pathlib import Path
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json")
 
 
+def partials(folder: Path) -> tuple[Path, Path]:
+    """The weights' file, and the folder, that become ``folder`` when they are complete."""
+    return (
+        folder.with_name(folder.name + ".partial.safetensors"),
+        folder.with_name(folder.name + ".partial"),
+    )
+
+
 def weights_beside(folder: Path) -> Path:
     """Where to write the weights before ``save_model_folder`` moves them into ``folder``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    return folder.with_name(folder.name + ".partial.safetensors")
+    return partials(folder)[0]
 
 
 def save_model_folder(folder: Path, model_folder: Path, dtype: str, weights: Path) -> None:
@@ -20,7 +28,7 @@ def save_model_folder(folder: Path, model_folder: Path, dtype: str, weights: Pat
 
     The folder appears only when it is complete. ``dtype`` is the weights' number format.
     """
-    partial = folder.with_name(folder.name + ".partial")
+    partial = partials(folder)[1]
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for file in model_folder.iterdir():

@@ -321,6 +321,25 @@ async def test_a_fork_with_other_batches_begins_with_prompts_of_its_own(
     assert same.state.evaluated == 4
 
 
+@pytest.mark.parametrize("is_fork", [True, False])
+async def test_a_fork_has_training_time_of_its_own_and_a_run_that_goes_on_keeps_its(
+    tmp_path: Path, is_fork: bool
+) -> None:
+    config = grpo_config(budget={"max_steps": 4}, checkpoint={"every_steps": 4})
+    context, _ = loop_context(config, [FakeGenerator(lambda *_: 1.0)], tmp_path / "a")
+    await PolicyGradientLoop(context, FakeTrainer()).run()
+    folder = tmp_path / "a" / "step-000004"
+    spent = read_state(folder).seconds
+    longer = grpo_config(budget={"max_steps": 9, "max_seconds": spent})
+    begins = restored(longer, Candidates((folder,), owns=not is_fork, is_fork=is_fork))
+    generator, trainer = FakeGenerator(lambda *_: 1.0), FakeTrainer()
+    generator.version = generator.weights = 4
+    trainer.batches = [[] for _ in range(4)]
+    context, _ = loop_context(longer, [generator], tmp_path / "b", begins)
+    await PolicyGradientLoop(context, trainer).run()
+    assert (context.progress.version > 4) == is_fork
+
+
 async def test_a_restored_home_keeps_and_removes_nothing_of_the_one_it_was_copied_from(
     tmp_path: Path,
 ) -> None:
