@@ -1,21 +1,12 @@
-import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.views.tabs.pool import who_waits
-from dashboard.watch import Curve
-from lagoon.events import Event
-from lagoon.metrics import CATALOGUE, FITNESS, HELDOUT_SUCCESS, LEDGER_DROPPED, POOL_READY
-from tests.builders import es_config, grpo_config
+from lagoon.metrics import HELDOUT_SUCCESS
 from tests.dashboard import canned, canned_series
 from tests.dashboard.fake_api import FakeApi
 from tests.dashboard.pages import click, open_page, text
-from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
-from workers.loops.evolution import EvolutionLoop
-from workers.loops.policy_gradient import PolicyGradientLoop
 
 TABS = (
     "overview", "staleness", "pool", "es", "learning", "trajectories", "config", "logs", "events",
@@ -192,87 +183,6 @@ def test_the_staleness_tab_draws_every_histogram_of_the_account() -> None:
     drawn = "".join(map(str, tested.get("plotly_chart")))
     for name in ("total", "generation", "waiting", "worst", "span"):
         assert f"bars_{name}" in drawn
-
-
-def test_the_ledger_balances() -> None:
-    shown = text(run_page("running", "pool"))
-    assert "balances" in shown
-    assert "dropped: environment error" in shown
-
-
-async def played(folder: Path, family: str) -> list[Event]:
-    """The events of a real loop that plays with stand-ins."""
-    if family == "evolution":
-        context, sink = loop_context(es_config(), [FakeGenerator(lambda *_: 1.0)], folder)
-        await EvolutionLoop(context).run()
-    else:
-        context, sink = loop_context(grpo_config(), [FakeGenerator(lambda *_: 1.0)], folder)
-        await PolicyGradientLoop(context, FakeTrainer()).run()
-    return sink.events
-
-
-def test_the_pool_of_a_real_synchronous_run_is_said_to_hold_nothing(tmp_path: Path) -> None:
-    fake = FakeApi()
-    fake.series[RUNS["running"]] = canned_series.reported(asyncio.run(played(tmp_path, "gradient")))
-    shown = text(run_page("running", "pool", fake))
-    assert "No prompt waits at the end of any step." in shown
-    assert "In the last 3 steps" in shown
-    assert "balances" in shown
-
-
-@pytest.mark.parametrize(
-    ("starved", "held_back", "words"),
-    [
-        (6.0, 1.0, "The trainer waits for the generators."),
-        (1.0, 6.0, "The generators wait for the trainer."),
-        (0.1, 0.2, "Generators and trainer keep up with each other."),
-    ],
-)
-def test_who_waits_for_whom_is_said_in_words_and_in_seconds(
-    starved: float, held_back: float, words: str
-) -> None:
-    steps, waited, blocked = (
-        Curve(name, {}, dict.fromkeys(range(1, 41), seconds))
-        for name, seconds in (("s", 10.0), ("g", starved), ("b", held_back))
-    )
-    said = who_waits(steps, waited, blocked)
-    assert said is not None
-    assert said[0] == words
-    assert said[1].startswith("In the last 20 steps (3 min 20 s) the trainer waited ")
-    assert who_waits(steps, None, blocked) is None
-    assert who_waits(steps, waited, Curve("b", {})) is None
-
-
-def test_a_pool_in_which_prompts_wait_is_not_called_empty() -> None:
-    fake = FakeApi()
-    series = canned_series.series_of(RUNS["running"])
-    for each in series:
-        if each["name"] == POOL_READY.name:
-            each["points"]["value"][-1] = 3.0
-    fake.series[RUNS["running"]] = series
-    assert "No prompt waits" not in text(run_page("running", "pool", fake))
-
-
-def test_a_real_evolution_reports_no_pool(tmp_path: Path) -> None:
-    fake = FakeApi()
-    events = asyncio.run(played(tmp_path, "evolution"))
-    fake.series[RUNS["finished"]] = canned_series.reported(events)
-    assert "Evolution strategies have no pool" in text(run_page("finished", "pool", fake))
-    names = {series["name"] for series in fake.series[RUNS["finished"]]}
-    assert FITNESS.name in names
-    assert not [name for name in names if CATALOGUE[name].panel in ("pool", "ledger")]
-
-
-def test_a_label_of_a_series_is_never_markup() -> None:
-    fake = FakeApi()
-    series = canned_series.series_of(RUNS["running"])
-    for each in series:
-        if each["name"] == LEDGER_DROPPED.name:
-            each["labels"] = {"reason": "<img src=x onerror=alert(1)>"}
-    fake.series[RUNS["running"]] = series
-    shown = text(run_page("running", "pool", fake))
-    assert "<img" not in shown
-    assert "dropped: &lt;img" in shown
 
 
 @pytest.mark.parametrize(
