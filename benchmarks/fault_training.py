@@ -103,9 +103,8 @@ def _hung_tool(stage: Stage, order: random.Random) -> Found:
         rollout={"tool_timeout_seconds": 1.0},
         budget={"max_steps": 6},
     )
-    run_id = stage.start("a tool that hangs", given)
-    ended = stage.ended(run_id)
-    told = [event for event in _events(stage, ended) if event["type"] == "trajectory"]
+    ended = stage.ended(stage.start("a tool that hangs", given))
+    told = _episodes(stage, ended)
     cut = [event for event in told if any(_is_hung(turn) for turn in event["turns"])]
     found = Found(f"{ended['status']}; {len(cut)} of {len(told)} shown episodes ended by the limit")
     found.expect(ended["status"] == RunStatus.FINISHED, f"{ended['status']}: {ended['reason']}")
@@ -127,11 +126,10 @@ def _long_prompts(stage: Stage, order: random.Random) -> Found:
         model={"max_length_tokens": 28},
         budget={"max_steps": 6},
     )
-    run_id = stage.start("prompts that are too long", given)
-    ended = stage.ended(run_id)
+    ended = stage.ended(stage.start("prompts that are too long", given))
     points = [p for e in _events(stage, ended) if e["type"] == "step" for p in e["points"]]
     cut = [point["value"] for point in points if point["name"] == TRUNCATED.name]
-    told = [event for event in _events(stage, ended) if event["type"] == "trajectory"]
+    told = _episodes(stage, ended)
     empty = sum(event["num_tokens"] == 0 for event in told)
     found = Found(
         f"{ended['status']}; {empty} of {len(told)} shown episodes had no room for a token"
@@ -166,6 +164,11 @@ def _no_number(stage: Stage, order: random.Random) -> Found:
 
 def _events(stage: Stage, run: Run) -> list[dict[str, Any]]:
     return list(events_of(stage.home, f"{run['id']}-a1"))
+
+
+def _episodes(stage: Stage, run: Run) -> list[dict[str, Any]]:
+    """Those that the run's page shows."""
+    return [event for event in _events(stage, run) if event["type"] == "trajectory"]
 
 
 def _has_said(stage: Stage, run_id: str, *words: str) -> bool:

@@ -34,6 +34,8 @@ SUBMISSION_GRACE = timedelta(seconds=15)
 """A job that was just submitted need not be in Ray's list yet."""
 OBSERVATION_LASTS = timedelta(seconds=60)
 """What was seen of Ray longer ago says nothing any more."""
+KILLED = "exit code 137"
+"""How Ray's message ends when a job's process was killed: 128 and the number of SIGKILL."""
 
 
 async def reconcile_all(session: AsyncSession, now: datetime, listening_since: datetime) -> None:
@@ -138,6 +140,14 @@ def believed_ray_status(attempt: Attempt, now: datetime) -> RayStatus:
     return status
 
 
+def _cause(ray_message: str) -> str:
+    """Ray's first line, without the log that it announces, and with what a kill's code means."""
+    words = first_line(ray_message).partition(", last available logs")[0]
+    if words.endswith(KILLED):
+        return f"{words} (killed: by somebody, or because its machine was out of memory)."
+    return words
+
+
 async def _conclude(
     session: AsyncSession, run: Run, attempt: Attempt, verdict: Verdict, now: datetime
 ) -> None:
@@ -146,7 +156,7 @@ async def _conclude(
     if run.desired == "stop" and attempt.fencing_token == 0:
         reason = stopped_unstarted(run, attempt)
     if attempt.ray_message and verdict.outcome is RunStatus.FAILED:
-        reason = f"{reason} Ray says: {first_line(attempt.ray_message)}"
+        reason = f"{reason} Ray says: {_cause(attempt.ray_message)}"
         run.traceback = run.traceback or attempt.ray_message
     if verdict.outcome is RunStatus.FAILED:
         # Its driver could not say why: it was killed, or its machine is gone.

@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 
 import streamlit as st
@@ -126,31 +127,36 @@ def _holder(site: Site, lease: queue_records.LeaseRecord) -> str:
 def _line(site: Site, items: Sequence[queue_records.QueueItem]) -> None:
     with st.container(key="line", gap=None):
         for item in items:
-            run = item["run"]
-            key = run["run_id"] if run else f"other_{item['position']}"
-            with st.container(key=f"queued_{key}", horizontal=True, vertical_alignment="center"):
-                with st.container(key=f"row_place_{key}"):
-                    st.html(_place(site, item))
-                    if run:
-                        site.link("run", f"Open run {run['name']}", run=run["run_id"])
-                if run and item["may_change"]:
-                    with st.container(key=f"controls_{key}", horizontal=True, width=CONTROLS_PX):
-                        _controls(site, items, item, run)
+            controls = partial(_controls, site, items, item)
+            _to_start(site, item, f"other_{item['position']}", _place(site, item), controls)
 
 
 def _restarts(site: Site, paused: Sequence[queue_records.Paused]) -> None:
     with st.container(key="restarts", gap=None):
         for index, item in enumerate(paused):
-            run = item["run"]
-            key = run["run_id"] if run else f"other_restart_{index}"
-            with st.container(key=f"queued_{key}", horizontal=True, vertical_alignment="center"):
-                with st.container(key=f"row_place_{key}"):
-                    st.html(_restart(site, item))
-                    if run:
-                        site.link("run", f"Open run {run['name']}", run=run["run_id"])
-                if run and item["may_change"]:
-                    with st.container(key=f"controls_{key}", horizontal=True, width=CONTROLS_PX):
-                        _cancel(site, run, _RESTARTS)
+            controls = partial(_cancel, site, words=_RESTARTS)
+            _to_start(site, item, f"other_restart_{index}", _restart(site, item), controls)
+
+
+def _to_start(
+    site: Site,
+    item: queue_records.Asking,
+    other: str,
+    html: str,
+    controls: Callable[[records.RunReference], None],
+) -> None:
+    """A run that is to start, with ``controls`` for those who may change it; ``other`` names the
+    row of a run that the viewer may not see."""
+    run = item["run"]
+    key = run["run_id"] if run else other
+    with st.container(key=f"queued_{key}", horizontal=True, vertical_alignment="center"):
+        with st.container(key=f"row_place_{key}"):
+            st.html(html)
+            if run:
+                site.link("run", f"Open run {run['name']}", run=run["run_id"])
+        if run and item["may_change"]:
+            with st.container(key=f"controls_{key}", horizontal=True, width=CONTROLS_PX):
+                controls(run)
 
 
 def _restart(site: Site, item: queue_records.Paused) -> str:

@@ -235,6 +235,19 @@ async def test_a_long_report_of_ray_is_cut_to_a_sentence_and_kept_beside_it(api:
     assert run["traceback"].endswith("x␀")
 
 
+async def test_a_driver_that_was_killed_is_said_to_have_been(api: Api) -> None:
+    ada = await api.user()
+    run_id, _ = await api.started(ada, config=config(budget={"max_restarts": 0}))
+    said = "Job entrypoint command failed with exit code 137, last available logs (truncated):\n…"
+    await observe(api, run_id, "failed", said)
+    run = await read_run(ada, run_id)
+    assert run["reason"].endswith(
+        "Ray says: Job entrypoint command failed with exit code 137 (killed: by somebody, or "
+        "because its machine was out of memory)."
+    )
+    assert run["traceback"] == said
+
+
 async def test_a_submission_that_fails_ends_the_run_with_its_cause(api: Api) -> None:
     ada = await api.user()
     run_id, _ = await api.started(ada, config=config(budget={"max_restarts": 0}))
