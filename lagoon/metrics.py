@@ -116,7 +116,18 @@ SPAN_HISTOGRAM = Metric(
 POOL_GENERATING = Metric("pool/generating", "prompts", "Prompts being rolled out.")
 POOL_READY = Metric("pool/ready", "prompts", "Finished groups waiting to be trained on.")
 POOL_RESERVED = Metric("pool/reserved", "prompts", "Groups drawn for the current update.")
+POOL_OFFERED = Metric(
+    "pool/offered",
+    "prompts",
+    "Groups that were ready when the batch was drawn, those that were given up then included.",
+)
 POOL_TARGET = Metric("pool/target", "prompts", "Groups the method aims to hold ready.")
+POOL_LIMIT = Metric(
+    "pool/limit",
+    "prompts",
+    "Prompts that the staleness bound lets be generating, ready and reserved together; absent "
+    "without a bound.",
+)
 BACKPRESSURE_SECONDS = Metric(
     "pool/backpressure_seconds",
     "s",
@@ -250,6 +261,14 @@ TRUNCATED = Metric(
     "rollout/truncated_ratio", "share", "Trajectories cut by a length or turn limit."
 )
 TOOL_ERRORS = Metric("rollout/tool_errors", "calls", "Failed tool calls in the step.")
+EPISODE_SECONDS = Metric(
+    "rollout/episode_seconds", "s", "Mean wall-clock of an episode, from its start to its end."
+)
+ENVIRONMENT_SECONDS = Metric(
+    "rollout/environment_seconds",
+    "s",
+    "Mean wall-clock of an episode that was spent in its environment, waiting for tools.",
+)
 LOST_EPISODES = Metric(
     "rollout/lost_episodes",
     "episodes",

@@ -14,7 +14,7 @@ weight 0 count as trained, and once more under ``masked``.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lagoon.trajectory import Trajectory
@@ -52,6 +52,17 @@ def mean(histogram: dict[int, int]) -> float:
     if not count:
         return float("nan")
     return sum(value * times for value, times in histogram.items()) / count
+
+
+def quantile(histogram: Mapping[int, int], share: float) -> float:
+    """The smallest value that at least ``share`` of the counts do not exceed; NaN when empty."""
+    count = sum(histogram.values())
+    below = 0
+    for value, times in sorted(histogram.items()):
+        below += times
+        if below >= share * count:
+            return value
+    return float("nan")
 
 
 def staleness_account(

@@ -135,14 +135,15 @@ def _line(event: StepLogged) -> str:
     return ", ".join([f"step {event.step}", *words])
 
 
-def ledger_points(ledger: Ledger, target: int) -> list[Point]:
-    """Where all prompts are."""
+def ledger_points(ledger: Ledger, target: int, limit: float) -> list[Point]:
+    """Where all prompts are, and how many of them may be: ``limit`` is infinite without a bound."""
     dropped = [point(m.LEDGER_DROPPED, n, reason=reason) for reason, n in ledger.dropped.items()]
     return [
         point(m.POOL_GENERATING, ledger.generating),
         point(m.POOL_READY, ledger.ready),
         point(m.POOL_RESERVED, ledger.reserved),
         point(m.POOL_TARGET, target),
+        *([point(m.POOL_LIMIT, limit)] if math.isfinite(limit) else []),
         point(m.LEDGER_ISSUED, ledger.issued),
         point(m.LEDGER_TRAINED, ledger.trained),
         *(dropped or [point(m.LEDGER_DROPPED, 0)]),
@@ -161,10 +162,14 @@ def rollout_points(trajectories: Sequence[Trajectory], seconds: float) -> list[P
     """What the trajectories of a step looked like."""
     count = len(trajectories)
     tokens = sum(trajectory.num_actions for trajectory in trajectories)
+    played = math.fsum(t.finished_at - t.started_at for t in trajectories)
+    waited = math.fsum(turn.seconds for t in trajectories for turn in t.turns if turn.role == "tool")
     return [
         point(m.TURNS, sum(t.num_turns for t in trajectories) / count),
         point(m.RESPONSE_TOKENS, tokens / count),
         point(m.TRUNCATED, sum(t.truncated for t in trajectories) / count),
+        point(m.EPISODE_SECONDS, played / count),
+        point(m.ENVIRONMENT_SECONDS, waited / count),
         point(m.TOOL_ERRORS, sum(t.info.get("tool_errors", 0.0) for t in trajectories)),
         point(m.TOKENS_PER_SECOND, tokens / seconds if seconds > 0 else math.nan),
     ]

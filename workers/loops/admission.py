@@ -119,18 +119,24 @@ class Admission:
             return self._again.popleft()
         if self._context.progress.version >= self._context.config.budget.max_steps:
             return None
-        room = self._room(self.version)
+        ledger = self._pool.ledger
+        room = self._room(self.version, ledger.issued - ledger.num_dropped)
         self._note_blocked(is_blocked=room <= 0)
         return self._pool.issue() if room > 0 else None
 
-    def _room(self, version: int) -> float:
-        """New prompts that the bound lets start while the generators hold ``version``."""
-        bound, ledger = self._method.staleness_bound, self._pool.ledger
+    @property
+    def limit(self) -> float:
+        """Prompts that the bound lets be in flight, ready and drawn together; infinite without."""
+        return self._room(self._context.progress.version, self._pool.ledger.trained)
+
+    def _room(self, version: int, started: int) -> float:
+        """New prompts that the bound lets start after ``started`` others, at ``version``."""
+        bound = self._method.staleness_bound
         if bound is None:
             return inf
         return admissible(
             version,
-            ledger.issued - ledger.num_dropped,
+            started,
             max_staleness=bound,
             batch_size=self._method.prompts_per_step,
         )

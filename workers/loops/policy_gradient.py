@@ -240,7 +240,7 @@ class PolicyGradientLoop:
         drifted = drift_points(drift(trajectories, report.scores, self.version))
         trained_at = context.stopwatch()
         occupancy = [
-            *ledger_points(self.ledger, self.method.pool_target),
+            *ledger_points(self.ledger, self.method.pool_target, self.admission.limit),
             *token_points(self.pool.books),
             *self.pool.points,
         ]

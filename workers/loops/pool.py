@@ -18,11 +18,13 @@ from dataclasses import replace
 from lagoon.books import Books
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
+from lagoon.metrics import POOL_OFFERED
 from lagoon.points import Point
 from lagoon.screening import why_dropped
 from lagoon.selection import PooledGroup
 from lagoon.trajectory import TrajectoryGroup
 from workers.loops.state import LoopState
+from workers.reporting import point
 
 Scores = tuple[tuple[float, ...], ...]
 """Log-probabilities of the own tokens of each of a group's trajectories."""
@@ -107,7 +109,8 @@ class Pool:
         self.books = self.books.reserve(self.drawn)
         left = set(found.drawn) | set(found.dropped)
         self.ready = [pooled for at, pooled in enumerate(self.ready) if at not in left]
-        self.memory, self.points = found.memory, found.points
+        self.memory = found.memory
+        self.points = (point(POOL_OFFERED, len(seen)), *found.points)
         return self.drawn
 
     def train(self) -> None:
