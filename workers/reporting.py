@@ -163,7 +163,7 @@ def rollout_points(trajectories: Sequence[Trajectory], seconds: float) -> list[P
     count = len(trajectories)
     tokens = sum(trajectory.num_actions for trajectory in trajectories)
     played = math.fsum(t.finished_at - t.started_at for t in trajectories)
-    waited = math.fsum(turn.seconds for t in trajectories for turn in t.turns if turn.role == "tool")
+    waited = math.fsum(t.info.get("environment_seconds", 0.0) for t in trajectories)
     return [
         point(m.TURNS, sum(t.num_turns for t in trajectories) / count),
         point(m.RESPONSE_TOKENS, tokens / count),

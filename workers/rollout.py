@@ -91,6 +91,7 @@ class _Transcript:
     versions: list[int | None] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     tool_errors: int = 0
+    environment_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         given = len(self.token_ids)
@@ -151,7 +152,9 @@ async def play(
         transcript.add_sampled(sampled)
         text = chat.text(sampled.token_ids)
         transcript.turns.append(Turn("assistant", text, clock() - turn_started))
+        asked_at = clock()
         observation = await _answer(environment, text, limits.tool_timeout_seconds)
+        transcript.environment_seconds += clock() - asked_at
         if observation is None:
             transcript.add_messages((), _hung(limits.tool_timeout_seconds))
             break
@@ -176,7 +179,10 @@ async def play(
         truncated=truncated,
         started_at=started_at,
         finished_at=clock(),
-        info={"tool_errors": float(transcript.tool_errors)},
+        info={
+            "tool_errors": float(transcript.tool_errors),
+            "environment_seconds": transcript.environment_seconds,
+        },
     )
 
 
