@@ -291,7 +291,7 @@ def heat_map(
     return drawn
 
 
-def stacked(members: Sequence[Line], x_title: str, y_title: str) -> Chart:
+def stacked(members: Sequence[Line], x_title: str, y_title: str, *, hover: str = ",") -> Chart:
     """Areas on top of each other: parts of a whole over steps."""
     drawn = chart(x_title, y_title, height=280)
     for line in members:
@@ -305,7 +305,7 @@ def stacked(members: Sequence[Line], x_title: str, y_title: str) -> Chart:
                 "stackgroup": "parts",
                 "line": {"width": 1, "color": line.color},
                 "fillcolor": translucent(line.color, 0.55),
-                "hovertemplate": "%{y:,}",
+                "hovertemplate": f"%{{y:{hover}}}",
             }
         )
     drawn.show_legend()

@@ -131,7 +131,8 @@ POOL_LIMIT = Metric(
 BACKPRESSURE_SECONDS = Metric(
     "pool/backpressure_seconds",
     "s",
-    "Wall-clock in which generators had places free and the staleness bound let nothing start.",
+    "Wall-clock of the step in which generators had places free and the staleness bound let "
+    "nothing start.",
 )
 
 REJECTION_RATE = Metric(

@@ -1,18 +1,21 @@
-"""The lower half of the tab Pool: sampled tokens by where they are, and what was given up."""
+"""The lower half of the tab Pool: what was given up, and what keeping it would have cost."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from html import escape
 
 import streamlit as st
 
 from dashboard import charts, markup, palette
+from dashboard.balance import by_step
+from dashboard.reasons import reason_words
 from dashboard.views.area import RunArea, panel
 from dashboard.watch import Curve
 from dashboard.words import number, percent
 from lagoon.metrics import (
     DELAY_IF_KEPT,
     EFFECTIVE_STALENESS,
+    LEDGER_DROPPED,
     LEDGER_DROPPED_TRAJECTORIES,
     LEDGER_LENGTH_BIAS,
     LEDGER_TOKENS,
@@ -22,9 +25,19 @@ from lagoon.metrics import (
     REJECTED,
     REJECTION_RATE,
     STALENESS_IF_KEPT,
+    STALENESS_TOTAL,
+    TOTAL_SAMPLES,
 )
 
-ACCOUNT = (LEDGER_TOKENS, LEDGER_TOKENS_DROPPED, LEDGER_DROPPED_TRAJECTORIES, LEDGER_LENGTH_BIAS)
+ACCOUNT = (
+    LEDGER_DROPPED,
+    LEDGER_DROPPED_TRAJECTORIES,
+    LEDGER_LENGTH_BIAS,
+    LEDGER_TOKENS,
+    LEDGER_TOKENS_DROPPED,
+    STALENESS_TOTAL,
+    TOTAL_SAMPLES,
+)
 CHOICE = (
     REJECTION_RATE,
     REJECTED,
@@ -34,21 +47,18 @@ CHOICE = (
     STALENESS_IF_KEPT,
     DELAY_IF_KEPT,
 )
-PLACES = ("trained", "generating", "ready", "reserved")
 NO_BIAS = 0.01
 """A difference in length below this share is not worth a word."""
 
 
 def show(area: RunArea) -> None:
-    """The ledger of tokens, and a method's rejections where it makes any; nothing before either."""
-    if area.curves(ACCOUNT):
-        left, right = st.columns([2, 3], gap="medium")
-        with left, st.container(key="panel_tokens"):
-            st.html(markup.heading("Tokens", "Every sampled token is somewhere"))
-            st.html(_tokens(area))
-        with right, st.container(key="panel_given_up"):
-            st.html(markup.heading("Given up", "Trajectories by reason and outcome"))
-            st.html(_given_up(area.curves([LEDGER_DROPPED_TRAJECTORIES])))
+    """What was given up, and a method's rejections where it makes any; nothing before either."""
+    area.curves(ACCOUNT)  # all at once
+    if area.curves([LEDGER_DROPPED_TRAJECTORIES]):
+        with st.container(key="panel_given_up"):
+            note = "Trajectories that were sampled and not trained on, by reason and outcome"
+            st.html(markup.heading("Given up", note))
+            st.html(_given_up(area))
             bias = area.curve(LEDGER_LENGTH_BIAS)
             if bias and bias.values:
                 st.caption(bias_words(bias.last()))
@@ -60,7 +70,14 @@ def show(area: RunArea) -> None:
         with right, st.container(key="panel_rejected"):
             st.html(markup.heading("Kept and rejected", "Means over the pool at the last step"))
             st.html(_kept_and_rejected(area))
-            st.caption(cost_words(area.curve(STALENESS_IF_KEPT), area.curve(DELAY_IF_KEPT)))
+            costs = (area.curve(STALENESS_IF_KEPT), area.curve(DELAY_IF_KEPT))
+            st.caption(cost_words(*costs, area.curve(STALENESS_TOTAL)))
+
+
+def dropped_by_step(area: RunArea) -> Curve | None:
+    """Prompts dropped in each step, whatever the reason; None while there were none."""
+    curves = area.curves([LEDGER_DROPPED])
+    return by_step(curves) if any(any(curve.values.values()) for curve in curves) else None
 
 
 def bias_words(bias: float) -> str:
@@ -76,55 +93,64 @@ def bias_words(bias: float) -> str:
     )
 
 
-def cost_words(staleness: Curve | None, delay: Curve | None) -> str:
+def cost_words(staleness: Curve | None, delay: Curve | None, trained: Curve | None) -> str:
     """What it would have cost to reject nothing at the last step."""
     if staleness is None or delay is None or not math.isfinite(staleness.last()):
         return "What it would have cost to reject nothing is not known yet."
+    if not delay.last():
+        return "Nothing was rejected at the last step, so that keeping everything cost nothing."
+    now = trained.values.get(max(staleness.values), math.nan) if trained else math.nan
+    instead = f" instead of {now:.2f}" if math.isfinite(now) else ""
     return (
         "Had nothing been rejected, the tokens of the last batch would have lagged by "
-        f"{staleness.last():.2f} policy versions, and what stands behind the rejected groups would "
-        f"have waited {delay.last():.2g} steps longer."
+        f"{staleness.last():.2f} policy versions{instead}, and what stands behind the rejected "
+        f"groups would have waited {delay.last():.2g} steps longer."
     )
 
 
-def _tokens(area: RunArea) -> str:
-    by_place = {
-        curve.labels.get("place"): curve.last(0.0) for curve in area.curves([LEDGER_TOKENS])
-    }
-    rows = [(place, by_place.get(place, 0.0)) for place in PLACES]
-    for curve in area.curves([LEDGER_TOKENS_DROPPED]):
-        rows.append((f"dropped: {charts.label_text(curve)}", curve.last(0.0)))
-    total, issued = sum(count for _, count in rows), by_place.get("issued", 0.0)
-    verdict = (
-        markup.chip("balances", "good")
-        if total == issued
-        else markup.chip(f"off by {number(total - issued)}", "bad")
-    )
-    return markup.table(
-        ("where", "tokens"),
-        [
-            *((escape(name), number(count)) for name, count in rows),
-            (f"<b>sampled</b> {verdict}", f"<b>{number(issued)}</b>"),
-        ],
-        numeric=[1],
-    )
-
-
-def _given_up(curves: Sequence[Curve]) -> str:
-    if not curves:
-        return markup.notice("Nothing was given up.")
+def _given_up(area: RunArea) -> str:
     counts: dict[str, dict[str, float]] = {}
-    for curve in curves:
-        reason = counts.setdefault(curve.labels.get("reason", "no reason given"), {})
-        reason[curve.labels.get("outcome", "")] = curve.last(0.0)
+    for curve in area.curves([LEDGER_DROPPED_TRAJECTORIES]):
+        found = counts.setdefault(curve.labels.get("reason", ""), {})
+        found[curve.labels.get("outcome", "")] = curve.last(0.0)
+    tokens = {
+        curve.labels.get("reason", ""): curve.last(0.0)
+        for curve in area.curves([LEDGER_TOKENS_DROPPED])
+    }
+    rows = [
+        _fate(reason_words(reason), found, tokens.get(reason, 0.0))
+        for reason, found in sorted(counts.items())
+    ]
     return markup.table(
-        ("reason", "successes", "failures"),
-        [
-            (escape(reason), number(found.get("success", 0.0)), number(found.get("failure", 0.0)))
-            for reason, found in sorted(counts.items())
-        ],
-        numeric=[1, 2],
+        ("reason", "trajectories", "successes", "failures", "share that succeeded",
+         "tokens sampled", "tokens each"),
+        [*rows, _trained(area)],
+        numeric=range(1, 7),
+    )  # fmt: skip
+
+
+def _fate(name: str, outcomes: Mapping[str, float], tokens: float) -> tuple[str, ...]:
+    successes, failures = (outcomes.get(outcome, 0.0) for outcome in ("success", "failure"))
+    count = successes + failures
+    return (
+        escape(name),
+        number(count),
+        number(successes),
+        number(failures),
+        percent(successes / count) if count else "–",
+        number(tokens),
+        number(tokens / count) if count else "–",
     )
+
+
+def _trained(area: RunArea) -> tuple[str, ...]:
+    """What was trained on, to compare with. A step is reported with its batch still reserved."""
+    samples = area.curve(TOTAL_SAMPLES)
+    count = samples.last(0.0) if samples else 0.0
+    curves = [area.curve(LEDGER_TOKENS, place=place) for place in ("trained", "reserved")]
+    tokens = sum(curve.last(0.0) for curve in curves if curve)
+    each = number(tokens / count) if count else "–"
+    return ("<i>trained on</i>", number(count), "", "", "", number(tokens), each)
 
 
 def _rates(area: RunArea) -> charts.Drawing:
@@ -148,10 +174,10 @@ def _rates(area: RunArea) -> charts.Drawing:
 
 def _kept_and_rejected(area: RunArea) -> str:
     rows = []
-    for metric, title in (
-        (EFFECTIVE_STALENESS, "effective staleness"),
-        (POOL_RESPONSE_TOKENS, "tokens of a trajectory"),
-        (POOL_SUCCESS, "success"),
+    for metric, title, show_as in (
+        (EFFECTIVE_STALENESS, "effective staleness", number),
+        (POOL_RESPONSE_TOKENS, "tokens of a trajectory", number),
+        (POOL_SUCCESS, "share that succeeded", percent),
     ):
         newest = max((max(curve.values, default=0) for curve in area.curves([metric])), default=0)
         cells = []
@@ -159,6 +185,6 @@ def _kept_and_rejected(area: RunArea) -> str:
             curve = area.curve(metric, fate=fate)
             # Rejected ones have no figure in a step that rejected nothing.
             value = curve.values.get(newest) if curve else None
-            cells.append(number(value))
+            cells.append(show_as(value))
         rows.append((title, *cells))
     return markup.table(("", "kept", "rejected"), rows, numeric=[1, 2])

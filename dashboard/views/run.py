@@ -22,6 +22,7 @@ from dashboard.views.area import RunArea
 from dashboard.views.axis_switch import axis_switch
 from dashboard.views.tabs import (
     config,
+    drift,
     events,
     evolution,
     learning,
@@ -40,6 +41,7 @@ TABS: dict[str, tuple[str, Callable[[RunArea], None]]] = {
     "overview": ("Overview", overview.show),
     "staleness": ("Staleness", staleness.show),
     "pool": ("Pool", pool.show),
+    "drift": ("Drift", drift.show),
     "es": ("Sigma / ES", evolution.show),
     "learning": ("Learning", learning.show),
     "trajectories": ("Trajectories", trajectories.show),
@@ -47,7 +49,7 @@ TABS: dict[str, tuple[str, Callable[[RunArea], None]]] = {
     "logs": ("Logs", log.show),
     "events": ("Events", events.show),
 }
-WITH_AXIS = {"overview", "staleness", "pool", "es", "learning"}
+WITH_AXIS = {"overview", "staleness", "pool", "drift", "es", "learning"}
 
 
 def show(site: Site) -> None:

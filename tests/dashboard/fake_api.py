@@ -35,6 +35,8 @@ class FakeApi:
         self.created: dict[str, Json] = {}
         self.series: dict[str, list[Json]] = {}
         """What a run has reported, where it is not the canned data."""
+        self.histograms: dict[str, Callable[[str], Json]] = {}
+        """And its histograms, by name."""
 
     def transport(self) -> httpx.MockTransport:
         """For an ``httpx.Client``."""
@@ -196,7 +198,10 @@ class FakeApi:
         return _ok({"cursor": str(self.runs[key]["cursor"]), "series": found})
 
     def _histogram(self, request: httpx.Request, key: str) -> httpx.Response:
-        return _ok(canned_series.histogram(key, request.url.params["name"], stale=self.stale))
+        name = request.url.params["name"]
+        if key in self.histograms:
+            return _ok(self.histograms[key](name))
+        return _ok(canned_series.histogram(key, name, stale=self.stale))
 
     def _trajectories(self, request: httpx.Request, key: str) -> httpx.Response:
         split = request.url.params.get("split")

@@ -170,6 +170,7 @@ class PolicyGradientLoop:
         self._started = context.started(context.begins.seconds)
         while self.version < max_steps and not context.out_of_time(self._started):
             self._admit_at(self.version)
+            self.admission.backpressure_seconds()  # what lies between two steps is of neither
             step_started = context.stopwatch()
             groups = await self._draw()
             context.progress.activity = "training"
@@ -251,14 +252,14 @@ class PolicyGradientLoop:
         context.progress.activity = "updating"
         await self._evaluations.over()
         proof = await self.prover.publish(self.version, self.trainer)
-        now = context.stopwatch()
+        held_back, now = self.admission.backpressure_seconds(), context.stopwatch()
         context.reporter.step(
             self.version,
             [
                 *_reward_points(groups),
                 *context.reporter.staleness(self.version, account),
                 *occupancy,
-                *waiting_points(self.admission.backpressure_seconds(), context.generators.num_lost),
+                *waiting_points(held_back, context.generators.num_lost),
                 *rollout_points(trajectories, now - step_started),
                 *_trainer_points(report),
                 *drifted,

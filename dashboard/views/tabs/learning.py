@@ -6,21 +6,24 @@ from itertools import groupby
 import streamlit as st
 
 from dashboard import charts, markup
+from dashboard.views import critic
 from dashboard.views.area import RunArea, show_chart
 from dashboard.watch import Curve
 from lagoon.metrics import CATALOGUE, Metric
 
-ELSEWHERE = {"staleness", "pool", "ledger", "es", "heldout", "progress"}
+ELSEWHERE = {"staleness", "pool", "ledger", "drift", "es", "heldout", "progress"}
 """Panels that have a tab of their own, or are an axis."""
+OF_THE_CRITIC = {metric.name for metric in critic.METRICS[:3]}
+"""Shown above the others."""
 
 TITLES = {
     "trainer": "Trainer",
     "reward": "Reward",
     "rollout": "Rollouts",
-    "drift": "Generators against the trainer",
+    "sync": "Published weights",
     "time": "Time and throughput",
 }
-TOGETHER = {"throughput": "time", "sync": "drift"}
+TOGETHER = {"throughput": "time"}
 """Small panels that are shown under another's title."""
 COLUMNS = 3
 
@@ -30,7 +33,9 @@ def show(area: RunArea) -> None:
     wanted = [
         metric
         for metric in CATALOGUE.values()
-        if metric.kind == "scalar" and metric.panel not in ELSEWHERE
+        if metric.kind == "scalar"
+        and metric.panel not in ELSEWHERE
+        and metric.name not in OF_THE_CRITIC
     ]
     found = area.curves(wanted)
     by_name: dict[str, list[Curve]] = {
@@ -40,6 +45,7 @@ def show(area: RunArea) -> None:
     if not shown:
         st.html(markup.empty("No points yet.", "Charts appear with the first step."))
         return
+    critic.show(area)
     groups: dict[str, list[Metric]] = {name: [] for name in TITLES}
     for metric in shown:
         groups.setdefault(TOGETHER.get(metric.panel, metric.panel), []).append(metric)

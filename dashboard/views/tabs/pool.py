@@ -1,145 +1,200 @@
-"""Pool: where every prompt is, and the ledger that must balance."""
+"""Pool: what it is doing and why, where every prompt is, and the ledgers that must balance."""
 
 import math
-from html import escape
 
 import streamlit as st
 
 from dashboard import charts, markup, palette
-from dashboard.views import pool_losses
+from dashboard.pool_words import (
+    PoolNow,
+    Waits,
+    controller_words,
+    episode_words,
+    waits_of,
+    what_and_why,
+)
+from dashboard.views import pool_ledger, pool_losses
 from dashboard.views.area import RunArea, panel
+from dashboard.views.method_of import has_own_target, is_synchronous, method_of
 from dashboard.watch import Curve
-from dashboard.words import duration, number, percent, plural
+from dashboard.words import duration, percent
+from lagoon.methods import PolicyGradient
 from lagoon.metrics import (
     BACKPRESSURE_SECONDS,
+    ENVIRONMENT_SECONDS,
+    EPISODE_SECONDS,
     GENERATE_SECONDS,
-    LEDGER_DROPPED,
     LEDGER_ISSUED,
-    LEDGER_TRAINED,
     POOL_GENERATING,
+    POOL_LIMIT,
+    POOL_OFFERED,
     POOL_READY,
     POOL_RESERVED,
     POOL_TARGET,
+    PUBLISH_SECONDS,
+    REJECTED,
+    REJECTION_RATE,
     STEP_SECONDS,
+    TRAIN_SECONDS,
+    Metric,
 )
 
 PARTS = (
-    (POOL_GENERATING, "generating", palette.SERIES[0]),
+    (POOL_RESERVED, "drawn for the update", palette.SERIES[1]),
     (POOL_READY, "ready", palette.SERIES[4]),
-    (POOL_RESERVED, "reserved", palette.SERIES[1]),
+    (POOL_GENERATING, "in flight", palette.SERIES[0]),
 )
-WAITS = (STEP_SECONDS, GENERATE_SECONDS, BACKPRESSURE_SECONDS)
-WAITING = (POOL_GENERATING, POOL_READY)
-"""Not the reserved ones: a step is reported with the batch that it trained on still reserved."""
-RECENT_STEPS = 20
-"""Over which it is said who waits for whom."""
-NO_WAIT = 0.05
-"""A smaller share of the time is not worth a word."""
-OTHERS = (POOL_TARGET, LEDGER_ISSUED, LEDGER_TRAINED, LEDGER_DROPPED)
+"""From the bottom of the chart to its top."""
+WAITS = (STEP_SECONDS, GENERATE_SECONDS, BACKPRESSURE_SECONDS, TRAIN_SECONDS, PUBLISH_SECONDS)
+SECONDS = (
+    (GENERATE_SECONDS, "trainer waited for a batch", palette.SERIES[0]),
+    (TRAIN_SECONDS, "trained", palette.SERIES[1]),
+    (PUBLISH_SECONDS, "published", palette.SERIES[3]),
+)
+"""What a step is made of, one after the other."""
+EPISODE = (EPISODE_SECONDS, ENVIRONMENT_SECONDS)
+POOL = (POOL_OFFERED, POOL_TARGET, POOL_LIMIT, REJECTED, REJECTION_RATE)
 
 
 def show(area: RunArea) -> None:
-    """Occupancy over steps and the ledger at the newest step."""
+    """What the pool does and why; occupancy, waits and ledgers; what was given up."""
     if area.detail["config"].get("trainer") is None:
         words = "Evolution strategies have no pool: every member plays all its cases at once."
         st.html(markup.empty("No pool here.", words))
         return
-    if not area.curves([*(metric for metric, *_ in PARTS), *OTHERS]):
+    if not area.curves([*(metric for metric, *_ in PARTS), LEDGER_ISSUED]):
         words = "It fills when the generators start."
         st.html(markup.empty("Nothing in the pool yet.", words))
         return
-    waiting = [value for curve in area.curves(WAITING) for value in curve.values.values()]
-    if waiting and not any(waiting):
-        st.html(
-            markup.notice(
-                "No prompt waits at the end of any step.",
-                "A synchronous method generates one batch and trains on all of it before it goes "
-                "on; prompts wait here only with asynchronous methods.",
-            )
-        )
-    area.curves(WAITS)  # all at once
-    waits = who_waits(*map(area.curve, WAITS))
+    area.curves([*POOL, *WAITS, *EPISODE])  # all at once
+    now, waits = _now(area), waits_of(*map(area.curve, WAITS))
+    for sentence in (what_and_why(now, waits), controller_words(now)):
+        if sentence:
+            st.html(markup.notice(*sentence))
     if waits:
-        st.html(markup.notice(*waits))
-    left, right = st.columns([3, 2], gap="medium")
+        st.html(markup.cards(_who_waits(area, now, waits)))
+    _occupancy(area, now)
+    left, right = st.columns(2, gap="medium")
     with left:
-        note = "Prompts by where they are, at each step"
-        panel(area, "Occupancy", "pool", lambda: _occupancy(area), note)
-    with right, st.container(key="panel_ledger"):
-        st.html(markup.heading("Ledger", "Every prompt issued is somewhere"))
-        st.html(_ledger(area))
+        note = "What the trainer did with each step" + (
+            "; the line is how long the bound held generators back" if now.limit else ""
+        )
+        panel(area, "Seconds of a step", "step_parts", lambda: _seconds(area), note)
+    with right:
+        pool_ledger.show(area)
     pool_losses.show(area)
 
 
-def who_waits(
-    steps: Curve | None, starved: Curve | None, held_back: Curve | None
-) -> tuple[str, str] | None:
-    """Who waits for whom in the last steps, in words and in seconds; None when nothing is known."""
-    if steps is None or starved is None or held_back is None:
-        return None
-    recent = [step for step in steps.steps if step in starved.values and step in held_back.values]
-    recent = recent[-RECENT_STEPS:]
-    total, trainer, generators = (
-        math.fsum(curve.values[step] for step in recent) for curve in (steps, starved, held_back)
-    )
-    if not (recent and total > 0):
-        return None
-    if max(trainer, generators) < NO_WAIT * total:
-        words = "Generators and trainer keep up with each other."
-    elif trainer >= generators:
-        words = "The trainer waits for the generators."
-    else:
-        words = "The generators wait for the trainer."
-    return words, (
-        f"In the last {plural(len(recent), 'step')} ({duration(total)}) the trainer waited "
-        f"{duration(trainer)} for a batch ({percent(trainer / total)}), and for "
-        f"{duration(generators)} ({percent(generators / total)}) the staleness bound held back "
-        "prompts that generators had places for."
+def _now(area: RunArea) -> PoolNow:
+    """The newest figures of the pool."""
+    method = method_of(area.detail["config"])
+    steps = area.curve(STEP_SECONDS)
+    newest = max(steps.values, default=0) if steps else 0
+    offered = area.curve(POOL_OFFERED)
+    before = [step for step in offered.steps if step <= newest][-10:] if offered else []
+    gradient = method if isinstance(method, PolicyGradient) else None
+    return PoolNow(
+        method=method.title if method else str(area.detail["method"]),
+        batch=gradient.prompts_per_step if gradient else 1,
+        is_synchronous=is_synchronous(method),
+        has_target=has_own_target(method),
+        scores_pool=gradient is not None and gradient.needs_scores,
+        target=_newest(area.curve(POOL_TARGET)),
+        limit=_newest(area.curve(POOL_LIMIT)) if gradient else None,
+        offered=_newest(offered),
+        offered_before=offered.values[before[0]] if offered and before else None,
+        waits_for_episodes=area.detail["config"]["rollout"].get("weight_update_mode") == "wait",
+        rejected=sum(curve.values.get(newest, 0.0) for curve in area.curves([REJECTED])),
+        raw_rate=_newest(area.curve(REJECTION_RATE, kind="raw")),
+        smoothed_rate=_newest(area.curve(REJECTION_RATE, kind="smoothed")),
     )
 
 
-def _occupancy(area: RunArea) -> charts.Drawing:
-    ruler = area.ruler
-    members = [
-        charts.line_of(curve, ruler, name, color)
-        for metric, name, color in PARTS
-        if (curve := area.curve(metric))
-    ]
+def _newest(curve: Curve | None) -> float | None:
+    value = curve.last() if curve else math.nan
+    return value if math.isfinite(value) else None
+
+
+def _who_waits(area: RunArea, now: PoolNow, waits: Waits) -> list[str]:
+    """Cards: who waited for whom in the last steps, in seconds."""
+    shown = [(GENERATE_SECONDS, "Trainer waited for a batch", waits.starved)]
+    if now.limit is not None and not now.is_synchronous:
+        title = "Generators held back by the bound"
+        shown.append((BACKPRESSURE_SECONDS, title, waits.held_back))
+    shown.append((TRAIN_SECONDS, "Trained", waits.trained))
+    shown.append((PUBLISH_SECONDS, "Published weights", waits.published))
+    cards = [
+        markup.card(title, duration(seconds), f"{percent(seconds / waits.total)} of {waits.steps}",
+                    metric.description)
+        for metric, title, seconds in shown
+    ]  # fmt: skip
+    episode, environment = (_newest(area.curve(metric)) for metric in EPISODE)
+    words = episode_words(episode or math.nan, environment or 0.0)
+    if words:
+        title = "An episode waited for tools"
+        text = ENVIRONMENT_SECONDS.description
+        cards.append(markup.card(title, duration(environment or 0.0), words, text))
+    return cards
+
+
+def _occupancy(area: RunArea, now: PoolNow) -> None:
+    left, right = st.columns(2, gap="medium")
+    with left:
+        note = "Prompts by where they are at the end of each step" + (
+            "; the line is the most that the staleness bound allows" if now.limit else ""
+        )
+        panel(area, "Occupancy", "pool", lambda: _places(area), note)
+    with right:
+        what = "the target" if now.has_target else "the batch"
+        note = f"Groups that were ready when the batch was drawn, and {what}"
+        panel(area, f"Ready against {what}", "ready", lambda: _ready(area, now), note)
+
+
+def _places(area: RunArea) -> charts.Drawing:
+    members = _lines(area, PARTS)
     if not members:
         return None
-    figure = charts.stacked(members, ruler.title, POOL_READY.unit)
-    target = area.curve(POOL_TARGET)
-    if target:
-        aim = charts.line_of(target, ruler, "target", palette.CORAL, dash="dash")
-        charts.lines(figure, [aim], legend=True)
+    figure = charts.stacked(members, area.ruler.title, POOL_READY.unit)
+    limit = area.curve(POOL_LIMIT)
+    if limit:
+        line = charts.line_of(limit, area.ruler, "most by the bound", palette.CORAL, dash="dash")
+        charts.lines(figure, [line], legend=True)
     return figure
 
 
-def _ledger(area: RunArea) -> str:
-    issued = _last(area.curve(LEDGER_ISSUED))
-    trained = _last(area.curve(LEDGER_TRAINED))
-    places = [(name, _last(area.curve(metric))) for metric, name, _ in PARTS]
-    dropped = [
-        (f"dropped: {charts.label_text(curve) or 'no reason given'}", _last(curve))
-        for curve in area.curves([LEDGER_DROPPED])
+def _ready(area: RunArea, now: PoolNow) -> charts.Drawing:
+    offered, target = area.curve(POOL_OFFERED), area.curve(POOL_TARGET)
+    if offered is None:
+        return None
+    ruler = area.ruler
+    members = [charts.line_of(offered, ruler, "ready at the draw", palette.SERIES[4])]
+    if target:
+        name = "target" if now.has_target else "batch"
+        members.append(charts.line_of(target, ruler, name, palette.CORAL, dash="dash"))
+    figure = charts.chart(ruler.title, POOL_OFFERED.unit, height=280)
+    figure.layout["yaxis"]["rangemode"] = "tozero"
+    given_up = pool_losses.dropped_by_step(area)
+    if given_up:
+        members.append(charts.line_of(given_up, ruler, "dropped in the step", palette.SERIES[6]))
+    return charts.lines(figure, members)
+
+
+def _seconds(area: RunArea) -> charts.Drawing:
+    members = _lines(area, SECONDS)
+    if not members:
+        return None
+    figure = charts.stacked(members, area.ruler.title, STEP_SECONDS.unit, hover=".3g")
+    held_back = area.curve(BACKPRESSURE_SECONDS)
+    if held_back and any(held_back.values.values()):
+        name = "generators held back"
+        line = charts.line_of(held_back, area.ruler, name, palette.CORAL, dash="dash")
+        charts.lines(figure, [line], legend=True)
+    return figure
+
+
+def _lines(area: RunArea, parts: tuple[tuple[Metric, str, str], ...]) -> list[charts.Line]:
+    return [
+        charts.line_of(curve, area.ruler, name, color)
+        for metric, name, color in parts
+        if (curve := area.curve(metric))
     ]
-    rows = [("trained", trained), *dropped, *places]
-    total = sum(count for _, count in rows)
-    verdict = (
-        markup.chip("balances", "good")
-        if total == issued
-        else markup.chip(f"off by {number(total - issued)}", "bad")
-    )
-    return markup.table(
-        ("where", "prompts"),
-        [
-            *((escape(name), number(count)) for name, count in rows),
-            ("<b>sum</b>", f"<b>{number(total)}</b>"),
-            (f"<b>issued</b> {verdict}", f"<b>{number(issued)}</b>"),
-        ],
-        numeric=[1],
-    )
-
-
-def _last(curve: Curve | None) -> float:
-    return curve.last(0.0) if curve else 0.0

@@ -1,14 +1,15 @@
 """Staleness: how many policy versions lie between sampling a token and training on it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
 from dashboard import charts, markup, palette, records
 from dashboard.axes import Axis, Ruler
 from dashboard.views.area import RunArea, panel
+from dashboard.views.method_of import is_synchronous, method_of
 from dashboard.words import number, percent
-from lagoon.methods import METHODS
 from lagoon.metrics import (
     GENERATION_HISTOGRAM,
     MASKED_HISTOGRAM,
@@ -17,83 +18,126 @@ from lagoon.metrics import (
     STALENESS_GENERATION,
     STALENESS_TOTAL,
     STALENESS_WAITING,
-    STALENESS_WORST,
     TOTAL_HISTOGRAM,
     WAITING_HISTOGRAM,
     WORST_HISTOGRAM,
     Metric,
 )
+from lagoon.staleness import quantile
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """One histogram of the page."""
+
+    metric: Metric
+    title: str
+    note: str
+    unit: str
+    color: str
+
 
 BY_TOKEN = (
-    (TOTAL_HISTOGRAM, "In all", "Trained − sampled version", palette.SERIES[0]),
-    (GENERATION_HISTOGRAM, "While generating", "Completed − sampled version", palette.SERIES[1]),
-    (WAITING_HISTOGRAM, "While waiting", "Trained − completed version", palette.SERIES[3]),
+    Bars(TOTAL_HISTOGRAM, "In all", "Trained − sampled version", "tokens", palette.SERIES[0]),
+    Bars(
+        GENERATION_HISTOGRAM,
+        "While generating",
+        "Completed − sampled version",
+        "tokens",
+        palette.SERIES[1],
+    ),
+    Bars(
+        WAITING_HISTOGRAM,
+        "While waiting",
+        "Trained − completed version",
+        "tokens",
+        palette.SERIES[3],
+    ),
 )
-BY_TRAJECTORY = (
-    (WORST_HISTOGRAM, "Oldest token", "Trajectories by their worst token", palette.SERIES[2]),
-    (SPAN_HISTOGRAM, "Span", "Trajectories by the versions that sampled them", palette.SERIES[5]),
+WORST = Bars(
+    WORST_HISTOGRAM,
+    "Oldest token",
+    "Trajectories by their worst token",
+    "trajectories",
+    palette.SERIES[2],
 )
-MASKED = (MASKED_HISTOGRAM, "Masked", "Tokens that a correction gave weight 0", palette.SERIES[4])
-LINES = (
-    (STALENESS_GENERATION, "generating"),
-    (STALENESS_WAITING, "waiting"),
-    (STALENESS_TOTAL, "in all"),
-    (STALENESS_WORST, "worst token"),
+SPAN = Bars(
+    SPAN_HISTOGRAM,
+    "Span",
+    "Trajectories by the number of versions that sampled them",
+    "trajectories",
+    palette.SERIES[5],
 )
+MASKED = Bars(
+    MASKED_HISTOGRAM,
+    "Masked",
+    "Tokens that a correction gave weight 0, by age",
+    "tokens",
+    palette.SERIES[4],
+)
+PARTS = (
+    (STALENESS_GENERATION, "while generating", palette.SERIES[1]),
+    (STALENESS_WAITING, "while waiting", palette.SERIES[3]),
+)
+QUANTILES = (
+    (0.5, "median", palette.SERIES[0]),
+    (0.9, "90 %", palette.SERIES[4]),
+    (0.99, "99 %", palette.SERIES[2]),
+    (1.0, "worst", palette.CORAL),
+)
+"""Shares of the tokens, and the lines that say how stale the freshest of that share at most are."""
 
 
 def show(area: RunArea) -> None:
     """Exact counts in all, counts over steps, means over steps."""
-    area.curves([STALENESS_COVERAGE, *(metric for metric, _ in LINES)])
-    parts = (*BY_TOKEN, *BY_TRAJECTORY, MASKED)
-    totals = {metric.name: _total(_histogram(area, metric)) for metric, *_ in parts}
+    area.curves([STALENESS_COVERAGE, STALENESS_TOTAL, *(metric for metric, *_ in PARTS)])
+    rows = (BY_TOKEN, (WORST, SPAN, MASKED))
+    totals = {
+        part.metric.name: _total(_histogram(area, part.metric)) for row in rows for part in row
+    }
     if not any(totals.values()):
         st.html(markup.empty("No tokens trained on yet.", "Counts appear with the first update."))
         return
-    st.html(markup.notice(*verdict(totals, *synchrony(area.detail["config"]))))
-    rows = [("tokens", BY_TOKEN), ("trajectories", BY_TRAJECTORY)]
-    if totals[MASKED_HISTOGRAM.name]:
-        rows.append(("tokens", (MASKED,)))
-    for unit, row in rows:
-        for column, part in zip(st.columns(len(row), gap="medium"), row, strict=True):
-            with column:
-                _bars(area, totals[part[0].name], unit, *part)
-    _over_steps(area)
+    method = method_of(area.detail["config"])
+    title = method.title if method else str(area.detail["method"])
+    st.html(markup.notice(*verdict(totals, title, is_synchronous=is_synchronous(method))))
     _coverage(area)
+    for row in rows:
+        shown = [part for part in row if part is not MASKED or totals[part.metric.name]]
+        for column, part in zip(st.columns(len(shown), gap="medium"), shown, strict=True):
+            with column:
+                _bars(area, totals[part.metric.name], part)
+    with st.expander("Exact counts"):
+        st.html(counts_table([part for row in rows for part in row], totals))
+    _over_steps(area)
 
 
-def _bars(
-    area: RunArea,
-    counts: dict[int, int],
-    unit: str,
-    metric: Metric,
-    title: str,
-    note: str,
-    color: str,
-) -> None:
+def _bars(area: RunArea, counts: dict[int, int], part: Bars) -> None:
     panel(
         area,
-        title,
-        f"bars_{metric.name.split('/')[1]}",
-        lambda: charts.bars(counts, "policy versions", unit, color) if counts else None,
-        note,
+        part.title,
+        f"bars_{part.metric.name.split('/')[1]}",
+        lambda: charts.bars(counts, "policy versions", part.unit, part.color) if counts else None,
+        part.note,
     )
 
 
-def synchrony(config: records.Config) -> tuple[str, bool]:
-    """The method's title, and whether it is synchronous (so that staleness must be 0)."""
-    section = config.get("method") or {}
-    known = {cls.model_fields["name"].default: cls for cls in METHODS}
-    method = known.get(section.get("name"))
-    if method is None:
-        return str(section.get("name")), False
-    # Evolution strategies know no bound of their own: each generation waits for all its members.
-    bound = getattr(method.model_validate(section), "staleness_bound", 0)
-    return method.title, bound == 0
+def counts_table(parts: Sequence[Bars], totals: Mapping[str, Mapping[int, int]]) -> str:
+    """All counts, a row for each number of versions, and their sums."""
+    shown = [part for part in parts if totals[part.metric.name]]
+    columns = [totals[part.metric.name] for part in shown]
+    lags = sorted({lag for counts in columns for lag in counts})
+    rows = [[str(lag), *(number(counts.get(lag, 0)) for counts in columns)] for lag in lags]
+    sums = [f"<b>{number(sum(counts.values()))}</b>" for counts in columns]
+    return markup.table(
+        ("versions", *(f"{part.title}, {part.unit}" for part in shown)),
+        [*rows, ["<b>sum</b>", *sums]],
+        numeric=range(1, len(shown) + 1),
+    )
 
 
 def verdict(
-    totals: dict[str, dict[int, int]], method: str, is_synchronous: bool
+    totals: dict[str, dict[int, int]], method: str, *, is_synchronous: bool
 ) -> tuple[str, str]:
     """The histogram in a sentence, and for an all-zero one the reason."""
     counts = totals[TOTAL_HISTOGRAM.name] or totals[WORST_HISTOGRAM.name]
@@ -124,8 +168,7 @@ def _histogram(area: RunArea, metric: Metric) -> records.Histogram:
 
 
 def _total(histogram: records.Histogram) -> dict[int, int]:
-    counts = histogram["total"].get("counts", {})
-    return {int(lag): count for lag, count in counts.items()}
+    return _counts(histogram["total"].get("counts", {}))
 
 
 def _over_steps(area: RunArea) -> None:
@@ -142,42 +185,94 @@ def _over_steps(area: RunArea) -> None:
     with right:
         panel(
             area,
-            "Mean and worst",
+            "Quantiles, mean and worst",
             "staleness_means",
-            lambda: _means(area),
-            "Token-weighted, by step",
+            lambda: _quantiles(items, area),
+            "Exact, over each step's tokens",
         )
+    panel(
+        area,
+        "Generating and waiting",
+        "staleness_parts",
+        lambda: _parts(area),
+        "Means over each step's tokens: the two add up to the whole",
+    )
 
 
-def _means(area: RunArea) -> charts.Drawing:
+def _quantiles(items: Sequence[records.HistogramStep], area: RunArea) -> charts.Drawing:
+    ruler = area.ruler
+    if not items:
+        return None
+    xs = ruler.place_steps([item["step"] for item in items])
+    counts = [_counts(item["counts"]) for item in items]
+    members = [
+        charts.Line(name, xs, [quantile(each, share) for each in counts], color)
+        for share, name, color in QUANTILES
+    ]
+    total = area.curve(STALENESS_TOTAL)
+    if total and ruler.axis is not Axis.TIME:
+        members.append(charts.line_of(total, ruler, "mean", palette.INK, dash="dot"))
+    figure = charts.chart(_title(ruler), STALENESS_TOTAL.unit, height=280)
+    figure.layout["yaxis"]["rangemode"] = "tozero"
+    return charts.lines(figure, members)
+
+
+def _parts(area: RunArea) -> charts.Drawing:
     ruler = area.ruler
     members = [
-        charts.line_of(curve, ruler, name, palette.series_color(index))
-        for index, (metric, name) in enumerate(LINES)
+        charts.line_of(curve, ruler, name, color)
+        for metric, name, color in PARTS
         if (curve := area.curve(metric))
     ]
     if not members:
         return None
-    figure = charts.chart(ruler.title, STALENESS_TOTAL.unit, height=280)
-    figure.layout["yaxis"]["rangemode"] = "tozero"
-    return charts.lines(figure, members)
+    return charts.stacked(members, ruler.title, STALENESS_TOTAL.unit, hover=".3g")
+
+
+def _counts(counts: Mapping[str, int]) -> dict[int, int]:
+    return {int(lag): count for lag, count in counts.items()}
+
+
+def _title(ruler: Ruler) -> str:
+    """Counts come without times: on the clock's axis they stand over steps."""
+    return Axis.STEP.caption if ruler.axis is Axis.TIME else ruler.title
 
 
 def _heat(items: Sequence[records.HistogramStep], ruler: Ruler) -> charts.Drawing:
     if not items:
         return None
-    counts = [{int(lag): n for lag, n in item["counts"].items()} for item in items]
+    counts = [_counts(item["counts"]) for item in items]
     xs = ruler.place_steps([item["step"] for item in items])
-    title = Axis.STEP.caption if ruler.axis is Axis.TIME else ruler.title
-    return charts.heat_map(xs, counts, title, STALENESS_TOTAL.unit)
+    return charts.heat_map(xs, counts, _title(ruler), STALENESS_TOTAL.unit)
 
 
 def _coverage(area: RunArea) -> None:
     coverage = area.curve(STALENESS_COVERAGE)
     if coverage and coverage.values:
-        worst = min(coverage.values.values())
-        known = "all" if worst == 1 else f"at least {percent(worst)} of each step's"
-        st.caption(
-            f"The policy version is known for {known} trained tokens; tokens without one are "
-            "counted as missing, never as zero."
-        )
+        items = _histogram(area, TOTAL_HISTOGRAM)["items"]
+        known = {item["step"]: sum(item["counts"].values()) for item in items}
+        words = coverage_words(known, coverage.values)
+        if min(coverage.values.values()) < 1:
+            st.html(markup.notice(*words, kind="warn"))
+        else:
+            st.caption(" ".join(words))
+
+
+def coverage_words(known: Mapping[int, int], coverage: Mapping[int, float]) -> tuple[str, str]:
+    """How many trained tokens have no known version, from those that have one and their share."""
+    missing = {
+        step: round(known[step] / share) - known[step]
+        for step, share in coverage.items()
+        if step in known and 0 < share < 1
+    }
+    without_any = sorted(step for step, share in coverage.items() if share == 0)
+    rule = "Tokens without one are counted as missing, never as zero: they are in no count here."
+    if not missing and not without_any:
+        return "The policy version is known for all trained tokens.", rule
+    steps = sorted({*missing, *without_any})
+    named = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} more" if steps[5:] else "")
+    all_of = f" and all of step {', '.join(map(str, without_any[:5]))}" if without_any else ""
+    return (
+        f"The policy version of {number(sum(missing.values()))} trained tokens{all_of} is missing.",
+        f"At step {named}. {rule}",
+    )
