@@ -120,7 +120,7 @@ def _whole(item: FormField, value: Any, key: str) -> int | None:
         max_value=None if item.maximum is None else int(item.maximum),
         value=None if value is None else int(value),
         step=1,
-        placeholder="none",
+        placeholder="empty",
         key=key,
         help=item.help,
     )
@@ -134,7 +134,7 @@ def _real(item: FormField, value: Any, key: str) -> float | None:
         value=None if value is None else float(value),
         step=_step(value),
         format="%.6g",
-        placeholder="none",
+        placeholder="empty",
         key=key,
         help=item.help,
     )

@@ -195,8 +195,8 @@ def _publishing(now: PoolNow, waits: Waits) -> Sentence:
         "New weights are published when the episodes in flight are over, so that generation sets "
         "the pace."
         if now.waits_for_episodes
-        else "A publish waits for an evaluation that goes on, and for every generator to prove what "
-        "it was given."
+        else "A publish waits for an evaluation that goes on, and for every generator to prove "
+        "what it was given."
     )
     return (
         f"Publishing takes longest: {share} of {waits.steps}.",

@@ -24,6 +24,12 @@ class Pace(Corrected, GroupRelative):
     A pool that holds more than its target gives up groups, at a smoothed rate, those first that
     wait longest and whose prefix the policy has drifted from most. Admission is not bounded, and
     the loss is unchanged.
+
+    Only the paper's abstract and a digest of it were to be had. Ours, where they leave the choice:
+    drift is the mean absolute change of the log-probabilities of all older tokens, and none below
+    the noise of the numbers; a group has the mean score of its trajectories and is given up as a
+    whole, the oldest first of equal ones; the next batch is never given up, and is made of the
+    oldest that are left.
     """
 
     title = "PACE"
@@ -35,9 +41,10 @@ class Pace(Corrected, GroupRelative):
     """Groups that should be ready when an update begins, at least num_prompts: about target /
     num_prompts updates of waiting. Ours: the paper's is not known."""
     gamma: float = Field(4.0, ge=0)
-    """How sharply the drift of a group's prefix counts; 0 ranks by age alone."""
+    """How sharply the drift of a group's prefix counts; 0 ranks by age alone, 4 is the paper's."""
     smoothing: float = Field(0.9, ge=0, lt=1)
-    """Share of the rejection rate that is carried from one update to the next. Ours."""
+    """Share of the rejection rate that is carried from one update to the next. That the rate is
+    smoothed is the paper's; 0.9 is ours."""
     excess: Excess = "of_pool"
     """What the excess is a share of: of the pool, so that one application in full returns to the
     target, or of the target, at most 1. Ours, where the paper's digest leaves it open."""

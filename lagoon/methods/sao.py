@@ -36,6 +36,10 @@ class SAO(Corrected, ActorCritic):
     the policy did not sample. Tokens whose ratio leaves the band count for nothing, whatever their
     advantage. The critic takes as much memory again as the policy and its optimizer.
 
+    The band is the paper's for mathematics; for code it has 0.2 and 4. The critic begins as the
+    policy and its attention is never trained, as in the paper; that it has no training of its own
+    before the run is ours.
+
     An episode that a limit has cut has earned what it was given, like any other: nothing is
     expected after its end (ours).
     """
@@ -51,7 +55,7 @@ class SAO(Corrected, ActorCritic):
     """What multiplies the gradient of each token: "dis", the strict double-sided mask, is the
     method's; the others are there to compare with."""
     discount: float = Field(1.0, gt=0, le=1)
-    """Discount of rewards, for each token."""
+    """Discount of rewards, for each token. Ours: the notes on the paper give no value."""
     trace_scale: float = Field(1.5, gt=0)
     """Advantages decay with 1 - 1 / (trace_scale * length of the response) for each token, so that
     what long responses earn reaches their beginning as well."""

@@ -5,14 +5,20 @@ from pathlib import Path
 import pytest
 
 from dashboard.views.pool_losses import bias_words, cost_words
-from dashboard.views.tabs.pool import who_waits
 from dashboard.watch import Curve
 from lagoon.events import Event
-from lagoon.metrics import CATALOGUE, FITNESS, LEDGER_DROPPED, POOL_READY
+from lagoon.metrics import (
+    CATALOGUE,
+    ENVIRONMENT_SECONDS,
+    EPISODE_SECONDS,
+    FITNESS,
+    LEDGER_DROPPED,
+)
 from tests.builders import es_config, grpo_config
 from tests.dashboard import canned_series
 from tests.dashboard.fake_api import FakeApi
-from tests.dashboard.pages import text
+from tests.dashboard.pages import open_page, text
+from tests.dashboard.recorded import record, with_run
 from tests.dashboard.test_pages import RUNS, run_page
 from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
 from workers.loops.evolution import EvolutionLoop
@@ -22,7 +28,7 @@ from workers.loops.policy_gradient import PolicyGradientLoop
 def test_the_ledger_balances() -> None:
     shown = text(run_page("running", "pool"))
     assert "balances" in shown
-    assert "dropped: environment error" in shown
+    assert "dropped (environment error)" in shown
 
 
 async def played(folder: Path, family: str) -> list[Event]:
@@ -40,42 +46,9 @@ def test_the_pool_of_a_real_synchronous_run_is_said_to_hold_nothing(tmp_path: Pa
     fake = FakeApi()
     fake.series[RUNS["running"]] = canned_series.reported(asyncio.run(played(tmp_path, "gradient")))
     shown = text(run_page("running", "pool", fake))
-    assert "No prompt waits at the end of any step." in shown
+    assert "no prompt waits at the end of any step." in shown
     assert "In the last 3 steps" in shown
     assert "balances" in shown
-
-
-@pytest.mark.parametrize(
-    ("starved", "held_back", "words"),
-    [
-        (6.0, 1.0, "The trainer waits for the generators."),
-        (1.0, 6.0, "The generators wait for the trainer."),
-        (0.1, 0.2, "Generators and trainer keep up with each other."),
-    ],
-)
-def test_who_waits_for_whom_is_said_in_words_and_in_seconds(
-    starved: float, held_back: float, words: str
-) -> None:
-    steps, waited, blocked = (
-        Curve(name, {}, dict.fromkeys(range(1, 41), seconds))
-        for name, seconds in (("s", 10.0), ("g", starved), ("b", held_back))
-    )
-    said = who_waits(steps, waited, blocked)
-    assert said is not None
-    assert said[0] == words
-    assert said[1].startswith("In the last 20 steps (3 min 20 s) the trainer waited ")
-    assert who_waits(steps, None, blocked) is None
-    assert who_waits(steps, waited, Curve("b", {})) is None
-
-
-def test_a_pool_in_which_prompts_wait_is_not_called_empty() -> None:
-    fake = FakeApi()
-    series = canned_series.series_of(RUNS["running"])
-    for each in series:
-        if each["name"] == POOL_READY.name:
-            each["points"]["value"][-1] = 3.0
-    fake.series[RUNS["running"]] = series
-    assert "No prompt waits" not in text(run_page("running", "pool", fake))
 
 
 def test_a_real_evolution_reports_no_pool(tmp_path: Path) -> None:
@@ -97,30 +70,64 @@ def test_a_label_of_a_series_is_never_markup() -> None:
     fake.series[RUNS["running"]] = series
     shown = text(run_page("running", "pool", fake))
     assert "<img" not in shown
-    assert "dropped: &lt;img" in shown
+    assert "dropped (&lt;img" in shown
 
 
-async def rejecting(folder: Path) -> list[Event]:
-    """The events of a loop whose pool is above its target."""
-    method = {"name": "pace", "num_prompts": 1, "group_size": 2, "target": 1, "smoothing": 0}
-    config = grpo_config(method=method, rollout={"max_concurrent": 8})
-    context, sink = loop_context(config, [FakeGenerator(lambda *_: 1.0)], folder)
-    await PolicyGradientLoop(context, FakeTrainer()).run()
-    return sink.events
-
-
-def test_what_a_method_has_given_up_is_told_with_what_keeping_it_would_have_cost(
-    tmp_path: Path,
-) -> None:
+def test_what_a_method_has_given_up_is_told_with_what_keeping_it_would_have_cost() -> None:
     fake = FakeApi()
-    fake.series[RUNS["running"]] = canned_series.reported(asyncio.run(rejecting(tmp_path)))
-    tested = run_page("running", "pool", fake)
+    tested = open_page(fake, "run", run=with_run(fake, record("pace")), tab="pool")
     shown = text(tested)
     assert not tested.exception
-    assert "Every sampled token is somewhere" in shown
+    assert "Every prompt issued and every token sampled is somewhere" in shown
     assert shown.count("balances") == 2
+    assert "Balanced at each of 12 steps so far." in shown
+    assert "prompts issued = " in shown
+    assert "tokens sampled = " in shown
+    assert "PACE gave up " in shown
+    assert "target 6" in shown
     assert "Kept and rejected" in shown
-    assert "rejected_waiting" in shown
+    assert "dropped (waited too long)" in shown
+    assert "had nothing been rejected" in shown.lower()
+    assert "by the bound" not in shown
+
+
+def test_a_bounded_method_shows_what_the_bound_allows_and_for_how_long_it_held_back() -> None:
+    fake = FakeApi()
+    tested = open_page(fake, "run", run=with_run(fake, record("async_grpo")), tab="pool")
+    shown = text(tested)
+    assert not tested.exception
+    assert "and the generators waited " in shown
+    assert "Generators held back by the bound" in shown
+    assert "most by the bound" in "".join(map(str, tested.get("plotly_chart")))
+
+
+@pytest.mark.parametrize("method", ["sao", "one_step_off", "grpo"])
+def test_the_pool_of_every_method_can_be_read(method: str) -> None:
+    fake = FakeApi()
+    tested = open_page(fake, "run", run=with_run(fake, record(method)), tab="pool")
+    shown = text(tested)
+    assert not tested.exception
+    assert shown.count("balances") == 2
+    assert "Trainer waited for a batch" in shown
+    words = {
+        "sao": "Training is the bottleneck: more groups are finished than it takes.",
+        "one_step_off": "New weights are published when the episodes in flight are over",
+        "grpo": "Generation and training take turns",
+    }
+    assert words[method] in shown
+
+
+def test_the_time_in_tools_is_said_where_episodes_wait_for_them() -> None:
+    fake = FakeApi()
+    run_id = with_run(fake, record("grpo"))
+    fake.series[run_id] = [
+        canned_series.one_series(EPISODE_SECONDS, {1: 4.0}),
+        canned_series.one_series(ENVIRONMENT_SECONDS, {1: 3.0}),
+        *(each for each in fake.series[run_id] if not each["name"].startswith("rollout/e")),
+    ]
+    shown = text(open_page(fake, "run", run=run_id, tab="pool"))
+    assert "An episode waited for tools" in shown
+    assert "75.0 % of the 4.0 s that one takes" in shown
 
 
 @pytest.mark.parametrize(
@@ -137,8 +144,11 @@ def test_a_bias_in_length_is_said_in_words(bias: float, words: str) -> None:
 
 
 def test_the_cost_of_keeping_everything_is_said_once_it_is_known() -> None:
-    known = cost_words(Curve("s", {}, {3: 1.25}), Curve("d", {}, {3: 0.5}))
-    assert "lagged by 1.25 policy versions" in known
+    unknown, trained = Curve("s", {}, {3: math.nan}), Curve("t", {}, {3: 1.0})
+    staleness = Curve("s", {}, {3: 1.25})
+    known = cost_words(staleness, Curve("d", {}, {3: 0.5}), trained)
+    assert "lagged by 1.25 policy versions instead of 1.00" in known
     assert "waited 0.5 steps longer" in known
-    assert "not known yet" in cost_words(None, Curve("d", {}))
-    assert "not known yet" in cost_words(Curve("s", {}, {3: math.nan}), Curve("d", {}, {3: 0.0}))
+    assert "not known yet" in cost_words(None, Curve("d", {}), None)
+    assert "not known yet" in cost_words(unknown, Curve("d", {}, {3: 0.0}), trained)
+    assert "Nothing was rejected" in cost_words(staleness, Curve("d", {}, {3: 0.0}), trained)

@@ -9,7 +9,7 @@ from dashboard import charts, markup, palette, records
 from dashboard.axes import Axis, Ruler
 from dashboard.views.area import RunArea, panel
 from dashboard.views.method_of import is_synchronous, method_of
-from dashboard.words import number, percent
+from dashboard.words import number, percent, plural
 from lagoon.metrics import (
     GENERATION_HISTOGRAM,
     MASKED_HISTOGRAM,
@@ -273,6 +273,7 @@ def coverage_words(known: Mapping[int, int], coverage: Mapping[int, float]) -> t
     named = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} more" if steps[5:] else "")
     all_of = f" and all of step {', '.join(map(str, without_any[:5]))}" if without_any else ""
     return (
-        f"The policy version of {number(sum(missing.values()))} trained tokens{all_of} is missing.",
+        f"The policy version of {plural(sum(missing.values()), 'trained token')}{all_of} is "
+        "missing.",
         f"At step {named}. {rule}",
     )
