@@ -1,9 +1,12 @@
+import math
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lagoon.screening import why_dropped
-from lagoon.staleness import admissible, mean, staleness_account
+from lagoon.staleness import admissible, mean, quantile, staleness_account
 from tests.builders import trajectory
 from tests.core.golden import cases
 
@@ -53,6 +56,20 @@ def test_span_counts_the_distinct_versions_of_each_trajectory() -> None:
     )
     assert account.span == {1: 2, 3: 1}
     assert account.missing_tokens == 3
+
+
+@given(st.lists(st.integers(0, 9), min_size=1), st.floats(0.01, 1))
+def test_a_quantile_is_the_least_value_that_so_many_counts_do_not_exceed(
+    values: list[int], share: float
+) -> None:
+    found = quantile(Counter(values), share)
+    assert sum(value <= found for value in values) >= share * len(values)
+    assert sum(value < found for value in values) < share * len(values)
+
+
+def test_nothing_has_no_quantile() -> None:
+    assert math.isnan(quantile({}, 0.5))
+    assert quantile({0: 3, 1: 1, 7: 1}, 1.0) == 7
 
 
 def test_observation_tokens_are_not_counted() -> None:

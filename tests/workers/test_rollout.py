@@ -106,6 +106,17 @@ async def test_a_failed_tool_is_data_on_the_trajectory() -> None:
     assert played.info["tool_errors"] == 1.0
 
 
+async def test_an_episodes_wait_for_its_environment_is_measured_by_the_clock() -> None:
+    ticks = count()
+    limits = EpisodeLimits(5, 8, 100, 60.0)
+    played = await play(
+        REQUEST, ScriptedEngine(), PlainChat(), ThreeTurns(), limits, lambda: float(next(ticks))
+    )
+    # The clock moves a second with each reading: one for each of the environment's three answers.
+    assert played.info["environment_seconds"] == 3.0
+    assert played.finished_at - played.started_at > 3.0
+
+
 class EndsInError:
     """Refuses the first turn, and with it the episode, without a message."""
 
