@@ -70,6 +70,11 @@ class PoolNow:
     smoothed_rate: float | None = None
 
     @property
+    def has_bound(self) -> bool:
+        """Admission is bounded, and not only by taking turns."""
+        return self.limit is not None and not self.is_synchronous
+
+    @property
     def bound(self) -> int | None:
         """The staleness bound: one batch is the synchronous limit, each more a version of lag."""
         return None if self.limit is None else round(self.limit / self.batch) - 1
@@ -173,7 +178,7 @@ def _surplus(now: PoolNow, waits: Waits) -> Sentence | None:
     if now.offered is None or now.offered < 2 * now.batch or now.limit is not None:
         return None
     before = (
-        f"; {plural(waits.num_steps - 1, 'step')} before it were {number(now.offered_before)}"
+        f"; {plural(waits.num_steps - 1, 'step')} before there were {number(now.offered_before)}"
         if now.offered_before is not None and waits.num_steps > 1
         else ""
     )
@@ -210,7 +215,7 @@ def _waited(now: PoolNow, waits: Waits) -> str:
     trainer = f"the trainer waited {duration(waits.starved)} for its batches{scoring}"
     generators = (
         f", and the generators waited {duration(waits.held_back)} for the bound"
-        if now.limit is not None and not now.is_synchronous
+        if now.has_bound
         else ""
     )
     return f"In {waits.in_words} {trainer}{generators}."

@@ -99,6 +99,14 @@ class _Transcript:
         self.logprobs += [0.0] * given
         self.versions += [None] * given
 
+    @property
+    def info(self) -> dict[str, float]:
+        """What a step's figures are made of."""
+        return {
+            "tool_errors": float(self.tool_errors),
+            "environment_seconds": self.environment_seconds,
+        }
+
     def add_sampled(self, sampled: Sampled) -> None:
         self.token_ids += sampled.token_ids
         self.action_mask += [1] * len(sampled.token_ids)
@@ -179,10 +187,7 @@ async def play(
         truncated=truncated,
         started_at=started_at,
         finished_at=clock(),
-        info={
-            "tool_errors": float(transcript.tool_errors),
-            "environment_seconds": transcript.environment_seconds,
-        },
+        info=transcript.info,
     )
 
 

@@ -98,7 +98,8 @@ def test_a_bounded_method_shows_what_the_bound_allows_and_for_how_long_it_held_b
     assert not tested.exception
     assert "and the generators waited " in shown
     assert "Generators held back by the bound" in shown
-    assert "most by the bound" in "".join(map(str, tested.get("plotly_chart")))
+    specs = "".join(str(each.proto.spec) for each in tested.get("plotly_chart"))
+    assert "most by the bound" in specs
 
 
 @pytest.mark.parametrize("method", ["sao", "one_step_off", "grpo"])

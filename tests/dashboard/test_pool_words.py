@@ -47,8 +47,8 @@ def constant(seconds: float, steps: int = 40) -> Curve:
             replace(UNBOUNDED, offered=64),
             Waits(10, 31.0, 0.1, 0.0),
             "Training is the bottleneck: more groups are finished than it takes.",
-            "64 were ready when the last batch of 16 was drawn; 9 steps before it were 16. Nothing "
-            "limits the pool",
+            "64 were ready when the last batch of 16 was drawn; 9 steps before there were 16. "
+            "Nothing limits the pool",
         ),
         (
             replace(PACE, offered=64, scores_pool=True),

@@ -77,9 +77,9 @@ def show(area: RunArea) -> None:
     left, right = st.columns(2, gap="medium")
     with left:
         note = "What the trainer did with each step" + (
-            "; the line is how long the bound held generators back" if now.limit else ""
+            "; the line is how long the bound held generators back" if now.has_bound else ""
         )
-        panel(area, "Seconds of a step", "step_parts", lambda: _seconds(area), note)
+        panel(area, "Seconds of a step", "step_parts", lambda: _seconds(area, now), note)
     with right:
         pool_ledger.show(area)
     pool_losses.show(area)
@@ -118,7 +118,7 @@ def _newest(curve: Curve | None) -> float | None:
 def _who_waits(area: RunArea, now: PoolNow, waits: Waits) -> list[str]:
     """Cards: who waited for whom in the last steps, in seconds."""
     shown = [(GENERATE_SECONDS, "Trainer waited for a batch", waits.starved)]
-    if now.limit is not None and not now.is_synchronous:
+    if now.has_bound:
         title = "Generators held back by the bound"
         shown.append((BACKPRESSURE_SECONDS, title, waits.held_back))
     shown.append((TRAIN_SECONDS, "Trained", waits.trained))
@@ -141,22 +141,22 @@ def _occupancy(area: RunArea, now: PoolNow) -> None:
     left, right = st.columns(2, gap="medium")
     with left:
         note = "Prompts by where they are at the end of each step" + (
-            "; the line is the most that the staleness bound allows" if now.limit else ""
+            "; the line is the most that the staleness bound allows" if now.has_bound else ""
         )
-        panel(area, "Occupancy", "pool", lambda: _places(area), note)
+        panel(area, "Occupancy", "pool", lambda: _places(area, now), note)
     with right:
         what = "the target" if now.has_target else "the batch"
         note = f"Groups that were ready when the batch was drawn, and {what}"
         panel(area, f"Ready against {what}", "ready", lambda: _ready(area, now), note)
 
 
-def _places(area: RunArea) -> charts.Drawing:
+def _places(area: RunArea, now: PoolNow) -> charts.Drawing:
     members = _lines(area, PARTS)
     if not members:
         return None
     figure = charts.stacked(members, area.ruler.title, POOL_READY.unit)
     limit = area.curve(POOL_LIMIT)
-    if limit:
+    if limit and now.has_bound:
         line = charts.line_of(limit, area.ruler, "most by the bound", palette.CORAL, dash="dash")
         charts.lines(figure, [line], legend=True)
     return figure
@@ -179,13 +179,13 @@ def _ready(area: RunArea, now: PoolNow) -> charts.Drawing:
     return charts.lines(figure, members)
 
 
-def _seconds(area: RunArea) -> charts.Drawing:
+def _seconds(area: RunArea, now: PoolNow) -> charts.Drawing:
     members = _lines(area, SECONDS)
     if not members:
         return None
     figure = charts.stacked(members, area.ruler.title, STEP_SECONDS.unit, hover=".3g")
     held_back = area.curve(BACKPRESSURE_SECONDS)
-    if held_back and any(held_back.values.values()):
+    if held_back and now.has_bound:
         name = "generators held back"
         line = charts.line_of(held_back, area.ruler, name, palette.CORAL, dash="dash")
         charts.lines(figure, [line], legend=True)

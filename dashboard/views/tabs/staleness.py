@@ -82,7 +82,7 @@ PARTS = (
 QUANTILES = (
     (0.5, "median", palette.SERIES[0]),
     (0.9, "90 %", palette.SERIES[4]),
-    (0.99, "99 %", palette.SERIES[2]),
+    (0.99, "99 %", palette.SERIES[3]),
     (1.0, "worst", palette.CORAL),
 )
 """Shares of the tokens, and the lines that say how stale the freshest of that share at most are."""
