@@ -29,7 +29,9 @@ class PooledGroup:
     """Whether the version of some sampled token is unknown."""
     scores: tuple[tuple[float, ...], ...] | None = None
     """Log-probabilities of each trajectory's own tokens under the trainer's present policy, for
-    methods that ask for them."""
+    methods that ask for them; behavior log-probabilities where that policy sampled all of them."""
+    scored_at: int | None = None
+    """The version that the scores are of."""
 
     @classmethod
     def of(cls, group: TrajectoryGroup) -> PooledGroup:

@@ -16,6 +16,7 @@ from lagoon.selection import PooledGroup, Selection
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
+    from lagoon.drift import Drift
 
 
 class Pace(Corrected, GroupRelative):
@@ -67,15 +68,16 @@ class Pace(Corrected, GroupRelative):
 
     @property
     def needs_scores(self) -> bool:
-        """The drift of a prefix is what the trainer makes of it now."""
+        """The drift of a prefix is what the trainer makes of it now; what it sampled itself has
+        none."""
         return True
 
     def select(
         self, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]
     ) -> Selection:
         """The oldest groups that the controller keeps; ``memory`` is its state, and the noise of
-        the numbers when it was last seen."""
-        noise = _noise(pool, version, memory.get("noise", 0.0))
+        the numbers as far as it was seen."""
+        noise = memory.get("noise", 0.0)
         known = [at for at, pooled in enumerate(pool) if pooled.has_versions]
         unknown = {at: "versions_missing" for at in range(len(pool)) if at not in known}
         seen = [_candidates(pool[at], version, noise) for at in known]
@@ -88,9 +90,21 @@ class Pace(Corrected, GroupRelative):
         return Selection(
             tuple(known[at] for at in choice.train),
             unknown | rejected,
-            {"rate": state.rate, "carry": state.carry, "noise": noise},
+            {**memory, "rate": state.rate, "carry": state.carry},
             tuple(rejection_points(choice, found)),
         )
+
+    def remember(self, memory: Mapping[str, float], found: Drift) -> Mapping[str, float]:
+        """The noise of the numbers: the mean distance of trainer and generator over all trained
+        tokens that the trained version itself had sampled. Every run begins with such a batch."""
+        if found.mismatch is None:
+            return memory
+        before, new = memory.get("noise_tokens", 0.0), found.mismatch.num_tokens
+        seen = before + new
+        mean = memory.get("noise", 0.0) * (before / seen) + found.mismatch.logprob_abs * (
+            new / seen
+        )
+        return {**memory, "noise": mean, "noise_tokens": seen}
 
     def _settings(self) -> PaceSettings:
         return PaceSettings(self.num_prompts, self.target, self.gamma, self.smoothing, self.excess)
@@ -102,16 +116,3 @@ def _candidates(pooled: PooledGroup, version: int, noise: float) -> list[Candida
         for trajectory, scores in pooled.scored
         if trajectory.num_actions
     ]
-
-
-def _noise(pool: Sequence[PooledGroup], version: int, otherwise: float) -> float:
-    """Mean distance of the log-probabilities of tokens that the present version sampled: that of
-    two programs. ``otherwise`` where there are none."""
-    moves = [
-        abs(score - behavior)
-        for pooled in pool
-        for trajectory, scores in pooled.scored
-        for (born, behavior), score in zip(trajectory.sampled, scores, strict=True)
-        if born == version
-    ]
-    return sum(moves) / len(moves) if moves else otherwise
