@@ -30,6 +30,8 @@ class Waits:
     """Generators had places free, and the staleness bound let nothing start."""
     trained: float = 0.0
     published: float = 0.0
+    evaluation: float = 0.0
+    """New weights waited for the evaluation of the version before."""
 
     @property
     def steps(self) -> str:
@@ -54,7 +56,7 @@ class PoolNow:
     has_target: bool = False
     """The method steers the pool to a target of its own."""
     scores_pool: bool = False
-    """The method scores the whole pool for each batch, while the trainer waits."""
+    """The method has finished groups scored before a batch is drawn, while the trainer waits."""
     target: float | None = None
     limit: float | None = None
     """Prompts that the staleness bound lets be in flight, ready and drawn together."""
@@ -88,7 +90,7 @@ def waits_of(
 ) -> Waits | None:
     """Who waited in the last steps; None when it is not known.
 
-    ``others`` are the seconds that were trained and published.
+    ``others`` are the seconds that were trained, published, and waited for an evaluation.
     """
     if steps is None or starved is None or held_back is None:
         return None
@@ -110,7 +112,10 @@ def what_and_why(now: PoolNow, waits: Waits | None) -> Sentence | None:
     surplus = _surplus(now, waits)
     if surplus is not None:
         return surplus
-    if waits.published > max(waits.starved, waits.trained, NO_WAIT * waits.total):
+    others = max(waits.starved, waits.trained, NO_WAIT * waits.total)
+    if waits.evaluation > max(others, waits.published):
+        return _evaluating(now, waits)
+    if waits.published > others:
         return _publishing(now, waits)
     if max(waits.starved, waits.held_back) < NO_WAIT * waits.total:
         return "Generation and training keep up with each other.", _waited(now, waits)
@@ -194,14 +199,22 @@ def _surplus(now: PoolNow, waits: Waits) -> Sentence | None:
     )
 
 
+def _evaluating(now: PoolNow, waits: Waits) -> Sentence:
+    share = percent(waits.evaluation / waits.total)
+    return (
+        f"Evaluations hold up training: {share} of {waits.steps}.",
+        "New weights waited for the evaluation of the version before, which goes on beside "
+        f"training and needs the old ones. {_waited(now, waits)}",
+    )
+
+
 def _publishing(now: PoolNow, waits: Waits) -> Sentence:
     share = percent(waits.published / waits.total)
     why = (
         "New weights are published when the episodes in flight are over, so that generation sets "
         "the pace."
         if now.waits_for_episodes
-        else "A publish waits for an evaluation that goes on, and for every generator to prove "
-        "what it was given."
+        else "A publish is over when every generator has proved what it was given."
     )
     return (
         f"Publishing takes longest: {share} of {waits.steps}.",
@@ -211,7 +224,7 @@ def _publishing(now: PoolNow, waits: Waits) -> Sentence:
 
 def _waited(now: PoolNow, waits: Waits) -> str:
     """Who waited, in seconds; the bound only where there is one to wait for."""
-    scoring = ", scoring the pool included" if now.scores_pool else ""
+    scoring = ", scoring finished groups included" if now.scores_pool else ""
     trainer = f"the trainer waited {duration(waits.starved)} for its batches{scoring}"
     generators = (
         f", and the generators waited {duration(waits.held_back)} for the bound"

@@ -123,6 +123,7 @@ def record(
         method=METHODS[method],
         rollout={"max_concurrent": places},
         budget={"max_steps": steps},
+        evaluation={"num_tasks": 4, "every_steps": steps},
     )
     with tempfile.TemporaryDirectory() as folder:
         generators = [StreamingGenerator(chance) for _ in range(2)]

@@ -55,7 +55,7 @@ def constant(seconds: float, steps: int = 40) -> Curve:
             Waits(10, 31.0, 9.0, 0.0),
             "Training is the bottleneck: more groups are finished than it takes.",
             "PACE gives up what is above its target. In the last 10 steps (31 s) the trainer "
-            "waited 9.0 s for its batches, scoring the pool included.",
+            "waited 9.0 s for its batches, scoring finished groups included.",
         ),
         (
             replace(BOUNDED, waits_for_episodes=True),
@@ -67,7 +67,13 @@ def constant(seconds: float, steps: int = 40) -> Curve:
             BOUNDED,
             Waits(1, 30.0, 1.0, 12.0, trained=4.0, published=20.0),
             "Publishing takes longest: 66.7 % of the last step.",
-            "A publish waits for an evaluation that goes on",
+            "A publish is over when every generator has proved what it was given.",
+        ),
+        (
+            BOUNDED,
+            Waits(10, 30.0, 1.0, 12.0, trained=4.0, published=6.0, evaluation=15.0),
+            "Evaluations hold up training: 50.0 % of the last 10 steps.",
+            "New weights waited for the evaluation of the version before",
         ),
         (
             PoolNow("GRPO (synchronous)", 16, is_synchronous=True, limit=16, offered=16),
@@ -126,8 +132,10 @@ def test_a_method_without_a_target_of_its_own_has_no_controller() -> None:
 
 
 def test_the_waits_are_those_of_the_last_ten_steps_that_are_known() -> None:
-    found = waits_of(constant(10.0), constant(2.0), constant(1.0), constant(4.0), None)
-    assert found == Waits(10, 100.0, 20.0, 10.0, 40.0, 0.0)
+    found = waits_of(
+        constant(10.0), constant(2.0), constant(1.0), constant(4.0), None, constant(0.5)
+    )
+    assert found == Waits(10, 100.0, 20.0, 10.0, 40.0, 0.0, 5.0)
     assert waits_of(constant(10.0, 3), constant(2.0), constant(1.0)) == Waits(3, 30.0, 6.0, 3.0)
     assert waits_of(constant(10.0), None, constant(1.0)) is None
     assert waits_of(constant(10.0), constant(2.0), Curve("b", {})) is None

@@ -23,6 +23,7 @@ from lagoon.metrics import (
     BACKPRESSURE_SECONDS,
     ENVIRONMENT_SECONDS,
     EPISODE_SECONDS,
+    EVALUATION_WAIT_SECONDS,
     GENERATE_SECONDS,
     LEDGER_ISSUED,
     POOL_GENERATING,
@@ -45,10 +46,18 @@ PARTS = (
     (POOL_GENERATING, "in flight", palette.SERIES[0]),
 )
 """From the bottom of the chart to its top."""
-WAITS = (STEP_SECONDS, GENERATE_SECONDS, BACKPRESSURE_SECONDS, TRAIN_SECONDS, PUBLISH_SECONDS)
+WAITS = (
+    STEP_SECONDS,
+    GENERATE_SECONDS,
+    BACKPRESSURE_SECONDS,
+    TRAIN_SECONDS,
+    PUBLISH_SECONDS,
+    EVALUATION_WAIT_SECONDS,
+)
 SECONDS = (
     (GENERATE_SECONDS, "trainer waited for a batch", palette.SERIES[0]),
     (TRAIN_SECONDS, "trained", palette.SERIES[1]),
+    (EVALUATION_WAIT_SECONDS, "waited for an evaluation", palette.SERIES[4]),
     (PUBLISH_SECONDS, "published", palette.SERIES[3]),
 )
 """What a step is made of, one after the other."""
@@ -122,6 +131,8 @@ def _who_waits(area: RunArea, now: PoolNow, waits: Waits) -> list[str]:
         title = "Generators held back by the bound"
         shown.append((BACKPRESSURE_SECONDS, title, waits.held_back))
     shown.append((TRAIN_SECONDS, "Trained", waits.trained))
+    if waits.evaluation:
+        shown.append((EVALUATION_WAIT_SECONDS, "Waited for evaluations", waits.evaluation))
     shown.append((PUBLISH_SECONDS, "Published weights", waits.published))
     cards = [
         markup.card(title, duration(seconds), f"{percent(seconds / waits.total)} of {waits.steps}",
