@@ -36,7 +36,8 @@ from workers.assignment import Assignment, fetch_assignment, open_connection
 from workers.checkpoints import Checkpoints
 from workers.claim import UNCLAIMED, Claim, FencedOut
 from workers.environments import num_tasks
-from workers.generators import GeneratorHandle, Generators, RunFailed
+from workers.generators import Generators, RunFailed
+from workers.handles import GeneratorHandle
 from workers.heldout import heldout_indices
 from workers.loops.context import LoopContext, Outcome, Progress, supervised, unless_stopped
 from workers.loops.evolution import EvolutionLoop
