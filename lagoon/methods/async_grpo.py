@@ -38,7 +38,8 @@ class AsyncGRPO(Corrected, GroupRelative):
     slow is dropped more often: the ledger counts it."""
 
     def clashes(self, config: RunConfig) -> list[Clash]:
-        """A second check of a bound that there is not, or that nothing can exceed."""
+        """A second check of a bound that there is not, or that nothing can exceed; and a bound that
+        the loss would know nothing of."""
         found = super().clashes(config)
         if self.drop_stale and not self.max_staleness:
             message = (
@@ -47,6 +48,13 @@ class AsyncGRPO(Corrected, GroupRelative):
                 else "with max_staleness 0 nothing is stale: drop_stale has no effect"
             )
             found.append(Clash(("method.drop_stale", "method.max_staleness"), message))
+        if self.correction == "none" and self.max_staleness:
+            message = (
+                f"tokens may be {self.max_staleness} versions old, and without a correction the "
+                "loss takes them for the present policy's: choose one (without any bound, none is "
+                "the uncorrected baseline)"
+            )
+            found.append(Clash(("method.max_staleness", "method.correction"), message))
         return found
 
     @property
