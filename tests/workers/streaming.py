@@ -73,6 +73,8 @@ class StreamingGenerator(FakeGenerator):
         self.has_begun = False
         """It was given an episode: before, its death costs the attempt."""
         self.playing: list[Playing] = []
+        self.begun: list[Playing] = []
+        """All that it was ever given."""
         self.sampled_with: dict[str, list[Any]] = {}
         self.is_dead = False
         self._something = asyncio.Event()
@@ -99,6 +101,7 @@ class StreamingGenerator(FakeGenerator):
             self.calls.append(("play", request.split, request.prompt_id, self.version))
             length = self.chance.order.randint(1, self.chance.most_tokens)
             self.playing.append(Playing(request, length))
+            self.begun.append(self.playing[-1])
         self._something.set()
 
     async def collect(self) -> list[Any]:
