@@ -237,15 +237,19 @@ class Generators:
     async def _tell(self, generator: int) -> None:
         """Consumes what nobody waits for at one generator; produces free places there."""
         seat = self._seats[generator]
-        while unwanted := sorted(seat.unwanted):
-            try:
-                await self.ask(generator, lambda handle, ids=unwanted: handle.give_up(ids))
-            except RunFailed as error:  # of one that died, whoever waits for it hears as well
-                logger.warning("Episodes that nobody waits for may go on: %s", error)
-                seat.unwanted.difference_update(unwanted)
-            else:
-                for each in unwanted:
-                    seat.ended(each)
+        while seat.unwanted:
+            await self._have_ended(generator, sorted(seat.unwanted))
+
+    async def _have_ended(self, generator: int, unwanted: Sequence[str]) -> None:
+        seat = self._seats[generator]
+        try:
+            await self.ask(generator, lambda handle: handle.give_up(unwanted))
+        except RunFailed as error:  # of one that died, its pump hears as well
+            logger.warning("Episodes that nobody waits for may go on: %s", error)
+            seat.unwanted.difference_update(unwanted)
+        else:
+            for each in unwanted:
+                seat.ended(each)
 
     async def all_wait_for_tools(self) -> bool:
         """True when there are episodes in flight, and each of them waits for a tool to answer."""
