@@ -228,7 +228,8 @@ def test_half_the_bytes_of_a_number_hold_twice_as_many_episodes() -> None:
     assert shape.sequence_bytes(33, "bfloat16") * 2 == shape.sequence_bytes(64, "float32")
     config = grpo_config(model={"path": "/models/mine"}, rollout={"kv_cache_gib": 2**-10})
     assert memory_clashes(config, shape)[0].message.endswith("which holds 8")
-    assert not memory_clashes(grpo_config(rollout={"max_concurrent": 4096}), shape)
+    roomy = grpo_config(model={"path": "/models/mine"}, rollout={"max_concurrent": 4096})
+    assert not memory_clashes(roomy, shape)
 
 
 def test_the_method_decides_the_temperature_unless_the_run_does() -> None:
