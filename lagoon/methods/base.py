@@ -89,9 +89,15 @@ class PolicyGradient(Method):
 
     @property
     def needs_scores(self) -> bool:
-        """True when the selection needs the pool's log-probabilities under the present policy: for
-        each version a forward pass over the trajectories that older ones have a token of."""
+        """True when the selection needs the pool's log-probabilities under the trainer's policy: a
+        forward pass over the trajectories that older versions have a token of."""
         return False
+
+    @property
+    def rescores(self) -> bool:
+        """True when a method that ``needs_scores`` needs them of the present version, and not of
+        the one at which a group was first looked at."""
+        return True
 
     def select(
         self, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]

@@ -51,6 +51,11 @@ class Pace(Corrected, GroupRelative):
             found.append(Clash(("method.target", "method.num_prompts"), message))
         return found
 
+    rescore: bool = False
+    """Ask the trainer for the drift of every waiting group again at each new version. Else a group
+    keeps what it had drifted when an update first saw it, and each costs one forward pass. Ours:
+    what is not known is when the paper asks; after a group is finished, waiting counts in full."""
+
     @property
     def staleness_bound(self) -> None:
         """None: the pool is what is controlled."""
@@ -72,6 +77,11 @@ class Pace(Corrected, GroupRelative):
         none."""
         return True
 
+    @property
+    def rescores(self) -> bool:
+        """As configured."""
+        return self.rescore
+
     def select(
         self, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]
     ) -> Selection:
@@ -80,7 +90,7 @@ class Pace(Corrected, GroupRelative):
         noise = memory.get("noise", 0.0)
         known = [at for at, pooled in enumerate(pool) if pooled.has_versions]
         unknown = {at: "versions_missing" for at in range(len(pool)) if at not in known}
-        seen = [_candidates(pool[at], version, noise) for at in known]
+        seen = [candidates(pool[at], version, noise) for at in known]
         before = PaceState(memory.get("rate", 0.0), memory.get("carry", 0.0))
         state, choice = decide(self._settings(), before, seen)
         if not choice.train:
@@ -110,9 +120,10 @@ class Pace(Corrected, GroupRelative):
         return PaceSettings(self.num_prompts, self.target, self.gamma, self.smoothing, self.excess)
 
 
-def _candidates(pooled: PooledGroup, version: int, noise: float) -> list[Candidate]:
+def candidates(pooled: PooledGroup, version: int, noise: float) -> list[Candidate]:
+    """A group's trajectories as the controller sees them at ``version``."""
     return [
-        candidate(trajectory, scores, version, noise=noise)
+        candidate(trajectory, scores, version, scored_at=pooled.scored_at, noise=noise)
         for trajectory, scores in pooled.scored
         if trajectory.num_actions
     ]

@@ -69,6 +69,10 @@ def test_the_method_decides_what_becomes_of_episodes_in_flight_unless_the_run_do
             {"method.max_staleness", "method.correction"},
         ),
         (
+            {"method": {"name": "sao", "group_size": 2}},
+            {"method.group_size", "method.name"},
+        ),
+        (
             {"method": {"name": "pace", "target": 15}},
             {"method.target", "method.num_prompts"},
         ),

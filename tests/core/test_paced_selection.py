@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lagoon.drift import TokenScores, drift
-from lagoon.methods.pace import Pace
+from lagoon.methods.pace import Pace, candidates
 from lagoon.metrics import REJECTED
 from lagoon.selection import PooledGroup, Selection
 from lagoon.trajectory import TrajectoryGroup
@@ -43,6 +43,15 @@ def test_a_group_that_was_long_in_the_making_goes_when_the_policy_has_drifted_fr
     assert dict(found.dropped) == {0: "rejected_drift"}
     undisturbed = [pooled(2, 9), pooled(8, 8), pooled(9, 9)]
     assert dict(select(undisturbed).dropped) == {1: "rejected_waiting"}
+
+
+def test_drift_is_that_of_the_version_at_which_it_was_looked_at() -> None:
+    """Tokens of that version had not drifted then, whatever the program's numbers say of them."""
+    seen = replace(pooled(4, 4, score=-3.0), scored_at=4)
+    (one, _) = candidates(seen, NOW, 0.0)
+    assert (one.drift, one.waiting) == (0.0, NOW - 4)
+    (one, _) = candidates(replace(seen, scored_at=5), NOW, 0.0)
+    assert one.drift == 2.0
 
 
 def test_the_state_of_the_controller_is_what_is_remembered() -> None:

@@ -254,6 +254,7 @@ class PolicyGradientLoop:
         context.progress.version += 1
         context.progress.activity = "updating"
         await self._evaluations.over()
+        evaluated_at = context.stopwatch()
         proof = await self.prover.publish(self.version, self.trainer)
         now = context.stopwatch()
         context.reporter.step(
@@ -270,7 +271,8 @@ class PolicyGradientLoop:
                 point(m.STEP_SECONDS, now - step_started),
                 point(m.GENERATE_SECONDS, drawn_at - step_started),
                 point(m.TRAIN_SECONDS, trained_at - drawn_at),
-                point(m.PUBLISH_SECONDS, now - trained_at),
+                point(m.EVALUATION_WAIT_SECONDS, evaluated_at - trained_at),
+                point(m.PUBLISH_SECONDS, now - evaluated_at),
                 point(m.TOTAL_TOKENS, self._num_tokens),
                 point(m.TOTAL_SAMPLES, self._num_samples),
             ],

@@ -9,11 +9,12 @@
 Every move goes through the books, ledgers of prompts and of tokens that refuse one that does not
 balance.
 
-A method that needs scores is shown what the present policy makes of the pool's tokens, for one
-forward pass over each trajectory and version: a score is asked for again when there is a newer one.
-Where the present version sampled every token there is nothing to ask: lag is the distance between
-two versions, and that of one from itself is 0. Its score is its behavior log-probability, and not
-the trainer's, which differs from it by the numbers of two programs alone.
+A method that needs scores is shown what the trainer's policy makes of the pool's tokens, for one
+forward pass over each trajectory, at the version that first looks at it; a method that rescores has
+one at each later version as well. Where the present version sampled every token there is nothing to
+ask: lag is the distance between two versions, and that of one from itself is 0. Its score is its
+behavior log-probability, and not the trainer's, which differs from it by the numbers of two
+programs alone.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Pool:
         if method.needs_scores:
             if len(self.ready) < method.prompts_per_step:
                 return []
-            seen = await self._scored(version, score)
+            seen = await self._scored(method, version, score)
         else:
             seen = list(self.ready)
         found = method.select(seen, version, self.memory)
@@ -126,10 +127,14 @@ class Pool:
         self.memory, self.points = found.memory, found.points
         return self.drawn
 
-    async def _scored(self, version: int, score: Score) -> list[PooledGroup]:
-        """The ready groups with their scores at ``version``; those that have them keep them."""
+    async def _scored(
+        self, method: PolicyGradient, version: int, score: Score
+    ) -> list[PooledGroup]:
+        """The ready groups with their scores at ``version``; those that have them keep them, as do
+        those with older ones, unless the method rescores."""
         seen = list(self.ready)
-        unscored = [at for at, pooled in enumerate(seen) if pooled.scored_at != version]
+        good = (version,) if method.rescores else range(version + 1)
+        unscored = [at for at, pooled in enumerate(seen) if pooled.scored_at not in good]
         members = [each for at in unscored for each in seen[at].group.trajectories]
         lagging = [each for each in members if not each.is_of(version)]
         passed = iter(await score(lagging) if lagging else ())

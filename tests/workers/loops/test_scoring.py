@@ -1,4 +1,4 @@
-"""What the trainer is asked of the pool: only what can have drifted, and once for each version."""
+"""What the trainer is asked of the pool: only what can have drifted, once or once a version."""
 
 import random
 from collections import Counter
@@ -31,7 +31,7 @@ class Patient(Pace):
         return Selection()
 
 
-PATIENT = Patient(num_prompts=1, group_size=2)
+PATIENT = Patient(num_prompts=1, group_size=2, rescore=True)
 
 
 class Scorer:
@@ -86,6 +86,17 @@ async def test_a_score_is_asked_for_again_only_when_there_is_a_new_version() -> 
     assert score.asked() == ["old0", "old1", "later0", "later1"]
     await pool.draw(PATIENT, 4, score)
     assert score.asked() == []
+
+
+async def test_unless_it_rescores_a_group_keeps_the_score_of_the_version_that_saw_it_first() -> (
+    None
+):
+    pool, score = pool_of(old=(1, 2), fresh=(3, 3)), Scorer()
+    once = PATIENT.model_copy(update={"rescore": False})
+    for version in (3, 4, 5):
+        await pool.draw(once, version, score)
+    assert score.asked() == ["old0"]
+    assert [pooled.scored_at for pooled in pool.ready] == [3, 3]
 
 
 async def test_what_is_finished_while_the_trainer_scores_keeps_its_place_in_the_pool() -> None:
