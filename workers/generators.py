@@ -32,6 +32,7 @@ from typing import Any, Protocol, TypeVar
 from lagoon.trajectory import Trajectory
 from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
 from workers.seats import EpisodesLost, LossReason, Seat, again
+from workers.steering import Steerable
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class UpdateReport:
     num_parameters: int
 
 
-class GeneratorHandle(Protocol):
+class GeneratorHandle(Steerable, Protocol):
     """A generator, wherever it runs."""
 
     async def submit(self, requests: Sequence[EpisodeRequest]) -> None:

@@ -27,6 +27,7 @@ class AsyncGRPO(Corrected, GroupRelative):
 
     title = "GRPO (asynchronous)"
     paper = "2505.24298"
+    live = ("max_staleness",)
 
     name: Literal["async_grpo"] = "async_grpo"
 

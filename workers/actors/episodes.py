@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from lagoon.trajectory import Trajectory
+from workers.actors.places import Places
 from workers.environments.base import Environment, Message, Observation
 from workers.rollout import EpisodeFailure, EpisodeRequest
 
@@ -70,7 +71,7 @@ class Episodes:
         self._play = play
         self._check = check
         self._fatal = fatal
-        self._places = asyncio.Semaphore(max_concurrent)
+        self._places = Places(max_concurrent)
         self._playing: set[asyncio.Task[None]] = set()
         self._finished: list[Trajectory | EpisodeFailure] = []
         self._failure: Exception | None = None
@@ -82,6 +83,10 @@ class Episodes:
             task = asyncio.create_task(self._play_one(request))
             self._playing.add(task)
             task.add_done_callback(self._playing.discard)
+
+    def resize(self, places: int) -> None:
+        """Play that many at once from now on; those that are played go on."""
+        self._places.resize(places)
 
     @property
     def num_playing(self) -> int:

@@ -43,6 +43,7 @@ from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import Trajectory
 from workers.generators import GeneratorHandle, RunFailed, UpdateReport
 from workers.loops.context import LoopContext, Outcome, supervised
+from workers.loops.heeding import heed
 from workers.loops.proving import Prover
 from workers.loops.state import LoopState
 from workers.loops.updates import (
@@ -120,7 +121,7 @@ class EvolutionLoop:
                 [
                     *(self.context.generators.pump(index) for index in generators),
                     *(self._evaluate_members(index) for index in generators),
-                    self.context.wake_on_stop(self._changed),
+                    self.context.wake(self._changed),
                     self.context.progress.alarm.watch(),
                 ],
             )
@@ -268,6 +269,10 @@ class EvolutionLoop:
         )
         return reports
 
+    def _admit(self, is_open: bool) -> None:
+        self._open = is_open
+        self._changed.set()
+
     async def _population(self) -> list[Member] | None:
         """A whole generation in canonical order; None when the run should stop instead."""
         size = self.method.members_per_generation
@@ -276,7 +281,8 @@ class EvolutionLoop:
             if self.context.stop.is_set():
                 return None
             self._changed.clear()
-            await self._changed.wait()
+            if not await heed(self.context, self._changed, self._admit):
+                await self._changed.wait()
         population = sorted(self._finished, key=lambda member: member.position)
         self._finished = []
         self.ledger = self.ledger.reserve(size)
