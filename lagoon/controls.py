@@ -84,7 +84,7 @@ class Controlled:
         changed = Controlled(config, bool(settings.get(PAUSED, self.is_paused)))
         same = [path for path in settings if changed.values[path] == present[path]]
         if same:
-            raise Refused([FieldProblem((path,), _already(present[path])) for path in same])
+            raise Refused([FieldProblem((path,), _already(path, present[path])) for path in same])
         return changed
 
 
@@ -124,8 +124,6 @@ def _one_in_words(path: str, before: Value, after: Value) -> str:
 
 def shown(value: Value) -> str:
     """A value as people read it; an empty one is no bound."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -155,8 +153,9 @@ def _why_not(config: RunConfig, path: str) -> str:
     return f"cannot be changed while the run goes on; what can: {known}"
 
 
-def _already(value: Value) -> str:
-    return f"is {shown(value)} already: the change would have no effect"
+def _already(path: str, value: Value) -> str:
+    is_now = ("paused already" if value else "not paused") if path == PAUSED else ""
+    return f"is {is_now or f'{shown(value)} already'}: the change would have no effect"
 
 
 def _value_at(config: RunConfig, path: str) -> Value:

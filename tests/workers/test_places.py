@@ -13,9 +13,11 @@ async def moved() -> None:
         await asyncio.sleep(0)
 
 
+ACTS = st.tuples(st.sampled_from(["take", "leave", "give_up", "resize"]), st.integers(0, 5))
+
+
 @settings(max_examples=50)
-@given(st.integers(1, 4), st.lists(st.tuples(st.sampled_from("take leave give_up resize".split()),
-                                            st.integers(0, 5)), max_size=30))  # fmt: skip
+@given(st.integers(1, 4), st.lists(ACTS, max_size=30))
 def test_never_more_than_there_are_begin_and_nobody_waits_for_a_free_one(
     number: int, acts: list[tuple[str, int]]
 ) -> None:
