@@ -51,8 +51,6 @@ async def add_run(
         traceback=None,
         stop_requested_at=None,
         stop_requested_by=None,
-        is_paused=False,
-        num_changes=0,
         not_before=None,
         parent_run_id=fork_of.run_id if fork_of else None,
         parent_step=fork_of.step if fork_of else None,
