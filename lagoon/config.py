@@ -95,6 +95,9 @@ class EvaluationConfig(Section):
     """Steps (or generations) between evaluations; the first and the last are always evaluated."""
     num_tasks: int = Field(256, ge=1, le=100_000)
     """Held-out tasks, the same ones every time."""
+    skip_tasks: int = Field(0, ge=0, le=100_000)
+    """Held-out tasks before those: what settings were chosen on is left out where results are
+    reported."""
 
 
 DEFAULT_STALL_SECONDS = 1800.0

@@ -260,6 +260,12 @@ STEP_SECONDS = Metric("time/step_seconds", "s", "Wall-clock of the whole step.")
 GENERATE_SECONDS = Metric("time/generate_seconds", "s", "Wall-clock the trainer waited for data.")
 TRAIN_SECONDS = Metric("time/train_seconds", "s", "Wall-clock of the update.")
 PUBLISH_SECONDS = Metric("time/publish_seconds", "s", "Wall-clock of publishing weights.")
+EVALUATION_WAIT_SECONDS = Metric(
+    "time/evaluation_wait_seconds",
+    "s",
+    "How long new weights waited for the evaluation of the version before, which goes on beside "
+    "training and needs the old ones.",
+)
 EVALUATION_SECONDS = Metric("time/evaluation_seconds", "s", "Wall-clock of a held-out evaluation.")
 TOKENS_PER_SECOND = Metric(
     "throughput/tokens_per_second", "tokens/s", "Sampled tokens per second of the step."

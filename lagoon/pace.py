@@ -10,9 +10,11 @@
 For trajectory i of the pool, at version v, completed at c, its tokens t sampled at b::
 
     gen  = mean_t (c - b_t)      wait = v - c
-    f    = mean |log pi_v - log mu| over tokens with b_t < v         (drift of what it stands on)
+    f    = mean |log pi_s - log mu| over tokens with b_t < s         (drift of what it stands on)
     p    = percentile of f in the pool, in [0, 1]; ties share the lowest; 0 without drift
     E    = wait + p ** gamma * gen
+
+where s is v, or the version that first looked at it, as is chosen.
 
 A rollout that crossed versions which hardly changed what it says is not punished for its length;
 waiting counts in full. ``gamma`` = 0 ranks by age alone.
@@ -118,11 +120,17 @@ class Choice:
 
 
 def candidate(
-    trajectory: Trajectory, logprobs: Sequence[float], version: int, *, noise: float = 0.0
+    trajectory: Trajectory,
+    logprobs: Sequence[float],
+    version: int,
+    *,
+    scored_at: int | None = None,
+    noise: float = 0.0,
 ) -> Candidate:
     """A finished trajectory, seen from ``version``.
 
-    ``logprobs`` are those of its sampled tokens under the present policy. ``noise`` is the mean
+    ``logprobs`` are those of its sampled tokens under the policy of ``scored_at``, the present one
+    unless it is given. ``noise`` is the mean
     absolute difference of generator and trainer at one version (``lagoon/drift.py``): no more than
     a few times that is no drift, so that a policy that does not move has none.
     Tokens whose version is unknown are left out. Raises ``ValueError`` when all are.
@@ -134,10 +142,11 @@ def candidate(
     known = [born for born, _ in sampled if born is not None]
     if not known:
         raise ValueError(f"no token of {trajectory.trajectory_id} has a known policy version")
+    scored = version if scored_at is None else scored_at
     moves = [
         abs(logprob - behavior)
         for (born, behavior), logprob in zip(sampled, logprobs, strict=True)
-        if born is not None and born < version
+        if born is not None and born < scored
     ]
     return Candidate(
         generation=trajectory.completed_version - sum(known) / len(known),

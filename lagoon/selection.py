@@ -28,8 +28,10 @@ class PooledGroup:
     misses_versions: bool = False
     """Whether the version of some sampled token is unknown."""
     scores: tuple[tuple[float, ...], ...] | None = None
-    """Log-probabilities of each trajectory's own tokens under the trainer's present policy, for
-    methods that ask for them."""
+    """Log-probabilities of each trajectory's own tokens under the trainer's policy, for methods
+    that ask for them; behavior log-probabilities where that policy sampled all of them."""
+    scored_at: int | None = None
+    """The version of that policy; None for the present one."""
 
     @classmethod
     def of(cls, group: TrajectoryGroup) -> PooledGroup:

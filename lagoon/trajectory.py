@@ -55,6 +55,10 @@ class Trajectory:
         rows = zip(self.versions, self.behavior_logprobs, self.action_mask, strict=True)
         return [(version, logprob) for version, logprob, is_action in rows if is_action]
 
+    def is_of(self, version: int) -> bool:
+        """Whether that policy version sampled every token that the policy sampled."""
+        return all(born == version for born, _ in self.sampled)
+
     @property
     def num_turns(self) -> int:
         """Turns taken by the policy."""

@@ -127,8 +127,12 @@ async def _start(config: RunConfig, surroundings: Surroundings) -> Started:
     begins = await _restore(config, surroundings)
     reporter.status("starting", "Choosing held-out tasks.")
     environment = config.environment
+    evaluation = config.evaluation
     heldout = await heldout_indices(
-        environment, config.evaluation.num_tasks, num_tasks(environment, "heldout")
+        environment,
+        evaluation.num_tasks,
+        num_tasks(environment, "heldout"),
+        skip=evaluation.skip_tasks,
     )
     reporter.status("starting", f"Preparing the model {config.model.path!r}.")
     try:

@@ -23,27 +23,34 @@ async def heldout_indices(
     num_tasks: int,
     available: int | None,
     environments: Callable[[EnvironmentConfig, Split, int], Environment] = make_environment,
+    *,
+    skip: int = 0,
 ) -> list[int]:
-    """The first ``num_tasks`` indices of the held-out split whose tasks differ.
+    """The first ``num_tasks`` indices of the held-out split whose tasks differ, after the first
+    ``skip``.
 
     ``available`` is the size of the split, None when its indices never end: those are independent
     draws, which repeat. Tasks are told apart by the messages that the model sees first. Raises
     ``RunFailed`` when there are fewer different tasks, with both numbers, or when the environment
     raises.
     """
-    patience = max(MIN_PATIENCE, 10 * num_tasks)
+    wanted = skip + num_tasks
+    patience = max(MIN_PATIENCE, 10 * wanted)
     found: dict[tuple[Message, ...], int] = {}
     newest = 0
     for index in itertools.count() if available is None else range(available):
         newest = max(newest, found.setdefault(await _opening(environments, config, index), index))
-        if len(found) == num_tasks:
-            return list(found.values())
+        if len(found) == wanted:
+            return list(found.values())[skip:]
         if index - newest >= patience:
             break
         await asyncio.sleep(0)  # drawing can take milliseconds: heartbeats and stops come between
+    asked = f"evaluation.num_tasks asks for {num_tasks} held-out tasks"
+    if skip:
+        asked += f" after the first {skip} (evaluation.skip_tasks)"
     raise RunFailed(
-        f"evaluation.num_tasks asks for {num_tasks} held-out tasks, but the environment has only "
-        f"{len(found)} different ones: ask for at most {len(found)}, or make the tasks harder."
+        f"{asked}, but the environment has only {len(found)} different ones: ask for at most "
+        f"{max(0, len(found) - skip)}, or make the tasks harder."
     )
 
 

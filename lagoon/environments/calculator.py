@@ -27,6 +27,9 @@ class Calculator(EnvironmentConfig):
     """Mean of the tool's lognormal waiting time; 0 answers at once."""
     wait_sigma: float = Field(1.0, ge=0, le=3)
     """Spread of the waiting time's logarithm: the weight of its tail."""
+    heldout_waits: bool = True
+    """Whether the tool is as slow on held-out tasks. Without, an evaluation takes the generators
+    for a shorter time, and finds the same success."""
     instruction: str = ""
     """System message that explains the task; the tiny model was taught without one."""
     max_turns: int = Field(6, ge=1, le=64)
@@ -35,11 +38,16 @@ class Calculator(EnvironmentConfig):
     """Sampled tokens after which a turn is cut."""
 
     def clashes(self) -> list[Clash]:
-        """Fewer turns than a solution takes."""
-        if self.max_turns > self.num_operations:
-            return []
-        message = (
-            f"max_turns {self.max_turns} is too short for num_operations {self.num_operations}: "
-            "a solution takes one turn more than operations"
-        )
-        return [Clash(("environment.max_turns", "environment.num_operations"), message)]
+        """Fewer turns than a solution takes; held-out waits where the tool never waits."""
+        found = []
+        if self.max_turns <= self.num_operations:
+            message = (
+                f"max_turns {self.max_turns} is too short for num_operations "
+                f"{self.num_operations}: a solution takes one turn more than operations"
+            )
+            found.append(Clash(("environment.max_turns", "environment.num_operations"), message))
+        if self.mean_wait_seconds == 0 and not self.heldout_waits:
+            message = "the tool never waits: heldout_waits has no effect"
+            fields = ("environment.heldout_waits", "environment.mean_wait_seconds")
+            found.append(Clash(fields, message))
+        return found

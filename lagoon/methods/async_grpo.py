@@ -3,59 +3,19 @@ asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from lagoon.clashes import Clash
+from lagoon.methods.bounded import Bounded
 from lagoon.methods.corrected import Corrected
 from lagoon.methods.grouped import GroupRelative
 
-if TYPE_CHECKING:
-    from lagoon.config import RunConfig
 
-
-class AsyncGRPO(Corrected, GroupRelative):
+class AsyncGRPO(Bounded, Corrected, GroupRelative):
     """GRPO on whatever the generators have finished, with an optional bound on its age
-    (arXiv:2505.24298).
-
-    The oldest finished groups make the next batch. A bound holds new groups back until they can
-    be trained on within it. It counts groups in the order that they were started, so one that
-    takes longer than the others may exceed it; the second check, when a batch is drawn, drops
-    such groups.
-    """
+    (arXiv:2505.24298). The oldest finished groups make the next batch."""
 
     title = "GRPO (asynchronous)"
     paper = "2505.24298"
     live = ("max_staleness",)
 
     name: Literal["async_grpo"] = "async_grpo"
-
-    max_staleness: int | None = Field(None, ge=0, le=1_000_000)
-    """Policy versions by which a group may lag, as far as its start decides that. Empty: no bound;
-    0 is synchronous training."""
-    drop_stale: bool = False
-    """Drop groups with a token that lags by more than max_staleness when a batch is drawn. What is
-    slow is dropped more often: the ledger counts it."""
-
-    def clashes(self, config: RunConfig) -> list[Clash]:
-        """A second check of a bound that there is not, or that nothing can exceed."""
-        found = super().clashes(config)
-        if self.drop_stale and not self.max_staleness:
-            message = (
-                "drop_stale checks max_staleness, which is not set"
-                if self.max_staleness is None
-                else "with max_staleness 0 nothing is stale: drop_stale has no effect"
-            )
-            found.append(Clash(("method.drop_stale", "method.max_staleness"), message))
-        return found
-
-    @property
-    def staleness_bound(self) -> int | None:
-        """As configured."""
-        return self.max_staleness
-
-    @property
-    def hard_bound(self) -> int | None:
-        """The same bound, where it is checked again."""
-        return self.max_staleness if self.drop_stale else None

@@ -14,6 +14,7 @@ from lagoon.selection import PooledGroup, Selection, oldest_first
 if TYPE_CHECKING:
     from lagoon.clashes import Clash
     from lagoon.config import RunConfig
+    from lagoon.drift import Drift
     from lagoon.losses import Loss, TokenBatch
 
 WeightUpdateMode = Literal["keep", "wait", "abort"]
@@ -91,9 +92,15 @@ class PolicyGradient(Method):
 
     @property
     def needs_scores(self) -> bool:
-        """True when the selection needs the pool's log-probabilities under the present policy: a
-        forward pass over the whole pool for every batch."""
+        """True when the selection needs the pool's log-probabilities under the trainer's policy: a
+        forward pass over the trajectories that older versions have a token of."""
         return False
+
+    @property
+    def rescores(self) -> bool:
+        """True when a method that ``needs_scores`` needs them of the present version, and not of
+        the one at which a group was first looked at."""
+        return True
 
     def select(
         self, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]
@@ -111,6 +118,13 @@ class PolicyGradient(Method):
             batch_size=self.prompts_per_step,
             hard_bound=self.hard_bound,
         )
+
+    def remember(self, memory: Mapping[str, float], found: Drift) -> Mapping[str, float]:
+        """``memory`` after an update whose batch had drifted as ``found``, for the next selection.
+
+        That is as it was, unless the method learns from it.
+        """
+        return memory
 
     @property
     def needs_reference(self) -> bool:

@@ -16,6 +16,7 @@ from lagoon.selection import PooledGroup, Selection
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
+    from lagoon.drift import Drift
 
 
 class Pace(Corrected, GroupRelative):
@@ -51,6 +52,11 @@ class Pace(Corrected, GroupRelative):
             found.append(Clash(("method.target", "method.num_prompts"), message))
         return found
 
+    rescore: bool = False
+    """Ask the trainer for the drift of every waiting group again at each new version. Else a group
+    keeps what it had drifted when an update first saw it, and each costs one forward pass. Ours:
+    what is not known is when the paper asks; after a group is finished, waiting counts in full."""
+
     @property
     def staleness_bound(self) -> None:
         """None: the pool is what is controlled."""
@@ -68,18 +74,24 @@ class Pace(Corrected, GroupRelative):
 
     @property
     def needs_scores(self) -> bool:
-        """The drift of a prefix is what the trainer makes of it now."""
+        """The drift of a prefix is what the trainer makes of it now; what it sampled itself has
+        none."""
         return True
+
+    @property
+    def rescores(self) -> bool:
+        """As configured."""
+        return self.rescore
 
     def select(
         self, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]
     ) -> Selection:
         """The oldest groups that the controller keeps; ``memory`` is its state, and the noise of
-        the numbers when it was last seen."""
-        noise = _noise(pool, version, memory.get("noise", 0.0))
+        the numbers as far as it was seen."""
+        noise = memory.get("noise", 0.0)
         known = [at for at, pooled in enumerate(pool) if pooled.has_versions]
         unknown = {at: "versions_missing" for at in range(len(pool)) if at not in known}
-        seen = [_candidates(pool[at], version, noise) for at in known]
+        seen = [candidates(pool[at], version, noise) for at in known]
         before = PaceState(memory.get("rate", 0.0), memory.get("carry", 0.0))
         state, choice = decide(self._settings(), before, seen)
         if not choice.train:
@@ -89,30 +101,30 @@ class Pace(Corrected, GroupRelative):
         return Selection(
             tuple(known[at] for at in choice.train),
             unknown | rejected,
-            {"rate": state.rate, "carry": state.carry, "noise": noise},
+            {**memory, "rate": state.rate, "carry": state.carry},
             tuple(rejection_points(choice, found)),
         )
+
+    def remember(self, memory: Mapping[str, float], found: Drift) -> Mapping[str, float]:
+        """The noise of the numbers: the mean distance of trainer and generator over all trained
+        tokens that the trained version itself had sampled. Every run begins with such a batch."""
+        if found.mismatch is None:
+            return memory
+        before, new = memory.get("noise_tokens", 0.0), found.mismatch.num_tokens
+        seen = before + new
+        mean = memory.get("noise", 0.0) * (before / seen) + found.mismatch.logprob_abs * (
+            new / seen
+        )
+        return {**memory, "noise": mean, "noise_tokens": seen}
 
     def _settings(self) -> PaceSettings:
         return PaceSettings(self.num_prompts, self.target, self.gamma, self.smoothing, self.excess)
 
 
-def _candidates(pooled: PooledGroup, version: int, noise: float) -> list[Candidate]:
+def candidates(pooled: PooledGroup, version: int, noise: float) -> list[Candidate]:
+    """A group's trajectories as the controller sees them at ``version``."""
     return [
-        candidate(trajectory, scores, version, noise=noise)
+        candidate(trajectory, scores, version, scored_at=pooled.scored_at, noise=noise)
         for trajectory, scores in pooled.scored
         if trajectory.num_actions
     ]
-
-
-def _noise(pool: Sequence[PooledGroup], version: int, otherwise: float) -> float:
-    """Mean distance of the log-probabilities of tokens that the present version sampled: that of
-    two programs. ``otherwise`` where there are none."""
-    moves = [
-        abs(score - behavior)
-        for pooled in pool
-        for trajectory, scores in pooled.scored
-        for (born, behavior), score in zip(trajectory.sampled, scores, strict=True)
-        if born == version
-    ]
-    return sum(moves) / len(moves) if moves else otherwise

@@ -21,6 +21,7 @@ from lagoon.critic import (
 )
 from lagoon.losses import token_weights
 from lagoon.methods.actor_critic import ActorCritic
+from lagoon.methods.bounded import Bounded
 from lagoon.methods.corrected import Corrected
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from lagoon.losses import Loss, TokenBatch
 
 
-class SAO(Corrected, ActorCritic):
+class SAO(Bounded, Corrected, ActorCritic):
     """Single-rollout asynchronous optimization (arXiv:2607.07508).
 
     A trajectory may be trained on as soon as it ends: no group waits for its slowest one. A critic
@@ -38,6 +39,10 @@ class SAO(Corrected, ActorCritic):
 
     An episode that a limit has cut has earned what it was given, like any other: nothing is
     expected after its end (ours).
+
+    The mask judges tokens whatever their age, so no bound is the method's; but where generators are
+    faster than the trainer, the pool and the age of what is in it grow without end. A bound on
+    staleness then keeps new rollouts waiting (ours).
     """
 
     title = "SAO (single rollout, asynchronous)"
@@ -86,11 +91,6 @@ class SAO(Corrected, ActorCritic):
     def trajectories_per_prompt(self) -> int:
         """1: that is the method."""
         return 1
-
-    @property
-    def staleness_bound(self) -> None:
-        """None: the mask judges tokens, not their age."""
-        return
 
     def token_weights(self, lengths: Sequence[int]) -> list[float]:
         """1 over all sampled tokens, masked ones included."""

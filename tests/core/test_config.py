@@ -61,6 +61,12 @@ def test_too_few_turns_for_a_solution_are_refused_naming_both_fields(
     assert problem.message.startswith(f"max_turns {environment.get('max_turns', 6)} is too short")
 
 
+def test_held_out_waits_of_a_tool_that_never_waits_are_refused() -> None:
+    environment = {"name": "calculator", "mean_wait_seconds": 0, "heldout_waits": False}
+    (problem,) = problems(minimal({"name": "grpo"}) | {"environment": environment})
+    assert problem.fields == ("environment.heldout_waits", "environment.mean_wait_seconds")
+
+
 def test_as_many_turns_as_a_solution_takes_are_enough() -> None:
     for environment in (
         {"name": "calculator", "num_operations": 5, "max_turns": 6},

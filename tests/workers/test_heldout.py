@@ -75,6 +75,13 @@ async def test_too_few_different_tasks_end_the_run_with_both_numbers() -> None:
         await heldout_indices(SMALL, 256, None)
 
 
+async def test_tasks_that_settings_were_chosen_on_are_left_out() -> None:
+    first, others = [await heldout_indices(SMALL, 5, None, skip=skip) for skip in (0, 5)]
+    assert first + others == await heldout_indices(SMALL, 10, None)
+    with pytest.raises(RunFailed, match=r"256 held-out tasks after the first 5 .* ask for at most"):
+        await heldout_indices(SMALL, 256, None, skip=5)
+
+
 async def test_a_split_that_ends_is_searched_to_its_end() -> None:
     words = ["one", "two", "one", "three"]
 

@@ -116,6 +116,8 @@ class CalculatorEnvironment:
 def make(config: Calculator, split: Split, index: int, attempt: int) -> Environment:
     """One episode; the waits differ between the attempts at one task."""
     waits = Random(f"calculator waits {split} {index} {attempt}")
+    if split == "heldout" and not config.heldout_waits:
+        config = config.model_copy(update={"mean_wait_seconds": 0.0})
     return CalculatorEnvironment(config, task(config, split, index), waits)
 
 

@@ -50,12 +50,12 @@ from lagoon.metrics import CATALOGUE
 from lagoon.points import Point
 from lagoon.schedules import learning_rate_at
 from lagoon.staleness import staleness_account
-from lagoon.trajectory import TrainingSample, TrajectoryGroup
+from lagoon.trajectory import TrainingSample, Trajectory, TrajectoryGroup
 from workers.loops.admission import Admission
 from workers.loops.beside import Evaluations
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
 from workers.loops.heeding import heed, steer
-from workers.loops.pool import Pool, Scores
+from workers.loops.pool import Pool
 from workers.loops.proving import Predictor, Prover
 from workers.loops.state import LoopState
 from workers.reporting import (
@@ -216,12 +216,9 @@ class PolicyGradientLoop:
             await self._changed.wait()
         return None
 
-    async def _score(self, groups: Sequence[TrajectoryGroup]) -> list[Scores]:
-        """What the trainer's present policy makes of the tokens of groups."""
-        trajectories = [each for group in groups for each in group.trajectories]
-        samples = [TrainingSample(each, 0.0, 0.0) for each in trajectories]
-        found = iter(await self.trainer.logprobs(samples))
-        return [tuple(tuple(next(found)) for _ in group.trajectories) for group in groups]
+    async def _score(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        """What the trainer's present policy makes of the tokens of trajectories."""
+        return await self.trainer.logprobs([TrainingSample(each, 0, 0) for each in trajectories])
 
     async def _welcome(self) -> None:
         """Consumes generators that have taken the place of others; produces trusted ones."""
@@ -244,19 +241,20 @@ class PolicyGradientLoop:
         report = await self.trainer.step(samples, learning_rate)
         masked = [scores.masked for scores in report.scores]
         account = staleness_account(trajectories, self.version, masked)
-        drifted = drift_points(drift(trajectories, report.scores, self.version))
+        drifted = drift(trajectories, report.scores, self.version)
         trained_at = context.stopwatch()
         occupancy = [
             *ledger_points(self.ledger, self.method.pool_target),
             *token_points(self.pool.books),
             *self.pool.points,
         ]
-        self.pool.train()
+        self.pool.train(self.method, drifted)
         self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_samples += len(trajectories)
         context.progress.version += 1
         context.progress.activity = "updating"
         await self._evaluations.over()
+        evaluated_at = context.stopwatch()
         proof = await self.prover.publish(self.version, self.trainer)
         now = context.stopwatch()
         context.reporter.step(
@@ -268,12 +266,13 @@ class PolicyGradientLoop:
                 *waiting_points(self.admission.backpressure_seconds(), context.generators.num_lost),
                 *rollout_points(trajectories, now - step_started),
                 *_trainer_points(report),
-                *drifted,
+                *drift_points(drifted),
                 *(sync_points(proof) if proof else ()),
                 point(m.STEP_SECONDS, now - step_started),
                 point(m.GENERATE_SECONDS, drawn_at - step_started),
                 point(m.TRAIN_SECONDS, trained_at - drawn_at),
-                point(m.PUBLISH_SECONDS, now - trained_at),
+                point(m.EVALUATION_WAIT_SECONDS, evaluated_at - trained_at),
+                point(m.PUBLISH_SECONDS, now - evaluated_at),
                 point(m.TOTAL_TOKENS, self._num_tokens),
                 point(m.TOTAL_SAMPLES, self._num_samples),
             ],

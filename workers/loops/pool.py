@@ -8,6 +8,13 @@
 
 Every move goes through the books, ledgers of prompts and of tokens that refuse one that does not
 balance.
+
+A method that needs scores is shown what the trainer's policy makes of the pool's tokens, for one
+forward pass over each trajectory, at the version that first looks at it; a method that rescores has
+one at each later version as well. Where the present version sampled every token there is nothing to
+ask: lag is the distance between two versions, and that of one from itself is 0. Its score is its
+behavior log-probability, and not the trainer's, which differs from it by the numbers of two
+programs alone.
 """
 
 from __future__ import annotations
@@ -16,17 +23,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from lagoon.books import Books
+from lagoon.drift import Drift
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.points import Point
 from lagoon.screening import why_dropped
 from lagoon.selection import PooledGroup
-from lagoon.trajectory import TrajectoryGroup
+from lagoon.trajectory import Trajectory, TrajectoryGroup
 from workers.loops.state import LoopState
 
-Scores = tuple[tuple[float, ...], ...]
-"""Log-probabilities of the own tokens of each of a group's trajectories."""
-Score = Callable[[Sequence[TrajectoryGroup]], Awaitable[list[Scores]]]
+Score = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Sequence[float]]]]
+"""The log-probabilities of each trajectory's own tokens under the trainer's present policy."""
 
 
 class Pool:
@@ -94,12 +101,12 @@ class Pool:
         What it gives up leaves the pool, whether there is a batch or not. ``score`` is asked for
         methods that need it; groups that are finished meanwhile are for the next selection.
         """
-        seen = list(self.ready)
         if method.needs_scores:
-            if len(seen) < method.prompts_per_step:
+            if len(self.ready) < method.prompts_per_step:
                 return []
-            scores = await score([pooled.group for pooled in seen])
-            seen = [replace(one, scores=each) for one, each in zip(seen, scores, strict=True)]
+            seen = await self._scored(method, version, score)
+        else:
+            seen = list(self.ready)
         found = method.select(seen, version, self.memory)
         for at, reason in found.dropped.items():
             self.books = self.books.drop_ready(reason, [self.ready[at].group])
@@ -110,7 +117,30 @@ class Pool:
         self.memory, self.points = found.memory, found.points
         return self.drawn
 
-    def train(self) -> None:
-        """The drawn batch was trained on."""
+    async def _scored(
+        self, method: PolicyGradient, version: int, score: Score
+    ) -> list[PooledGroup]:
+        """The ready groups with their scores at ``version``; those that have them keep them, as do
+        those with older ones, unless the method rescores."""
+        seen = list(self.ready)
+        good = (version,) if method.rescores else range(version + 1)
+        unscored = [at for at, pooled in enumerate(seen) if pooled.scored_at not in good]
+        members = [each for at in unscored for each in seen[at].group.trajectories]
+        lagging = [each for each in members if not each.is_of(version)]
+        passed = iter(await score(lagging) if lagging else ())
+        for at in unscored:
+            scores = tuple(
+                tuple(logprob for _, logprob in each.sampled)
+                if each.is_of(version)
+                else tuple(next(passed))
+                for each in seen[at].group.trajectories
+            )
+            seen[at] = replace(seen[at], scores=scores, scored_at=version)
+        self.ready[: len(seen)] = seen  # what was finished meanwhile is behind them
+        return seen
+
+    def train(self, method: PolicyGradient, drifted: Drift) -> None:
+        """The drawn batch, which had ``drifted`` that far, was trained on."""
         self.books = self.books.train(self.drawn)
         self.drawn = []
+        self.memory = method.remember(self.memory, drifted)

@@ -124,3 +124,9 @@ async def test_waits_are_reproducible_and_differ_between_attempts() -> None:
 
 async def test_a_mean_of_zero_never_sleeps() -> None:
     assert await waits(Calculator(mean_wait_seconds=0, max_turns=64), 0, 3) == []
+
+
+async def test_held_out_episodes_wait_unless_told_not_to() -> None:
+    quick = Calculator(mean_wait_seconds=60, heldout_waits=False)
+    told = await make_environment(quick, "heldout", 0).step("calc:1+1")
+    assert told.wait_seconds == 0

@@ -1,0 +1,102 @@
+"""How the study of asynchronous methods reads its curves and judges its arms."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks import async_arms as arms
+from benchmarks.async_curve import Curve, summary, trained_seconds
+from benchmarks.async_rl import report
+from benchmarks.study import resolved
+from lagoon import metrics as m
+from lagoon.statistics import mean_interval
+
+
+def curve(*evaluations: tuple[int, float, float]) -> Curve:
+    step, seconds, _ = evaluations[-1]
+    return Curve(evaluations, step, seconds, staleness=0.0, num_dropped=0, masked=0.0)
+
+
+SYNC = curve((0, 0.0, 0.3), (20, 100.0, 0.5), (40, 200.0, 0.5))
+FASTER = curve((0, 0.0, 0.3), (40, 50.0, 0.6), (80, 100.0, 0.6), (160, 210.0, 0.1))
+WORSE = curve((0, 0.0, 0.3), (40, 50.0, 0.4), (80, 100.0, 0.4), (160, 190.0, 0.4))
+
+
+def point(metric: m.Metric, value: float) -> dict[str, Any]:
+    return {"name": metric.name, "value": value}
+
+
+def step(number: int, *points: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "step", "step": number, "at": 0.0, "points": list(points)}
+
+
+def test_an_arm_is_read_at_the_seconds_and_at_the_samples_of_another() -> None:
+    assert FASTER.at_seconds(200) == pytest.approx(0.6)
+    assert FASTER.after(40) == pytest.approx(0.45)
+    assert FASTER.at_seconds(0) == 0.3
+
+
+def test_one_lucky_evaluation_is_not_a_level_that_was_reached() -> None:
+    lucky = curve((0, 0.0, 0.3), (10, 10.0, 0.9), (20, 20.0, 0.3), (30, 30.0, 0.3))
+    assert lucky.seconds_to(0.65) is None
+    assert FASTER.seconds_to(0.6) == 100.0
+
+
+def test_waiting_for_an_evaluation_is_not_training_time() -> None:
+    events = [
+        step(1, point(m.STEP_SECONDS, 2.0), point(m.EVALUATION_WAIT_SECONDS, 0.5)),
+        step(2, point(m.STEP_SECONDS, 3.0)),
+    ]
+    assert trained_seconds(events) == {0: 0.0, 1: 1.5, 2: 4.5}
+
+
+def test_what_is_kept_of_a_run_makes_its_curve() -> None:
+    events = [
+        step(0, point(m.HELDOUT_SUCCESS, 0.25), point(m.HELDOUT_TASKS, 8)),
+        step(
+            1,
+            point(m.STEP_SECONDS, 2.0),
+            point(m.STALENESS_TOTAL, 1.5),
+            point(m.LEDGER_DROPPED, 3),
+            point(m.LEDGER_DROPPED, 4),
+        ),
+        step(1, point(m.HELDOUT_SUCCESS, 0.5), point(m.HELDOUT_TASKS, 8)),
+    ]
+    found = Curve.of(summary(events))
+    assert found.evaluations == ((0, 0.0, 0.25), (1, 2.0, 0.5))
+    assert (found.steps, found.seconds, found.staleness, found.num_dropped) == (1, 2.0, 1.5, 7)
+
+
+def test_the_targets_are_judged_by_the_curves() -> None:
+    others = {name: [WORSE, WORSE] for name in arms.STUDY}
+    met = report({**others, arms.SYNC: [SYNC, SYNC], arms.PACE: [FASTER, FASTER]})
+    assert met.missed == ["PACE against sync at equal samples"]
+    assert "PACE over unfiltered at equal wall-clock 50.0" in met.figure
+    missed = report({**others, arms.SYNC: [SYNC, SYNC]})
+    assert "PACE over unfiltered at equal wall-clock" in missed.missed
+    assert "no seed reached it" in missed.figure
+
+
+def test_an_arm_that_unlearned_everything_leaves_no_ratio() -> None:
+    others = {name: [WORSE] for name in arms.STUDY}
+    nothing = replace(WORSE, evaluations=((0, 0.0, 0.3), (10, 10.0, 0.0), (20, 20.0, 0.0)))
+    judged = report({**others, arms.SYNC: [SYNC], arms.UNFILTERED: [nothing]})
+    assert "the other succeeds at nothing" in judged.figure
+
+
+def test_every_cell_is_a_run_that_validates_and_no_setting_is_chosen_on_the_studys_tasks() -> None:
+    for name in arms.STUDY:
+        evaluation = resolved(arms.cell(name, 0)).evaluation
+        tuned = resolved(arms.tried()[0].cell).evaluation
+        assert tuned.skip_tasks + tuned.num_tasks <= evaluation.skip_tasks
+    seeds = {resolved(one.cell).seed for one in arms.tried()}
+    assert seeds == {arms.VALIDATION_SEED}
+    assert resolved(arms.long_cell()).budget.max_steps == 1000
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    center, low, high = mean_interval([1.0, 2.0, 3.0])
+    assert (center, low, high) == pytest.approx((2.0, 2.0 - 2.484, 2.0 + 2.484), abs=1e-3)
+    with pytest.raises(ValueError, match="no mean"):
+        mean_interval([])
