@@ -19,6 +19,7 @@ from backend.attempts import endpoints as attempts
 from backend.catalogue import endpoints as catalogue
 from backend.clock import Clock, utc_now
 from backend.context import Context
+from backend.controls import endpoints as controls
 from backend.database import Database
 from backend.events import endpoints as events
 from backend.experiments import endpoints as experiments
@@ -33,7 +34,9 @@ from lagoon import __version__
 from lagoon.service_settings import wrong_settings
 
 PREFIX = "/api/v1"
-DOMAINS = (accounts, catalogue, experiments, runs, metrics, attempts, events, slots, storage)
+DOMAINS = (
+    accounts, catalogue, experiments, runs, controls, metrics, attempts, events, slots, storage
+)  # fmt: skip
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli import controls
 from cli.client import Api, connect
 from cli.export import MAX_POINTS, exported
 from cli.home import find_home
@@ -18,6 +19,10 @@ from cli.runfile import read_config
 from lagoon.status import RunStatus
 
 app = typer.Typer(help="Runs.", no_args_is_help=True)
+
+app.command("pause")(controls.pause)
+app.command("set")(controls.set_settings)
+app.command("controls")(controls.controls)
 
 POLL_SECONDS = 1.0
 COLUMNS = (
@@ -127,7 +132,8 @@ def resume(
     wait: WaitOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Have a run that stopped or failed go on, from its newest checkpoint or from another."""
+    """Have a run that stopped or failed go on, from its newest checkpoint or from another; or one
+    that is paused."""
     with connect(find_home(home), context.obj) as api:
         run = api.post(f"/runs/{run_id}/resume", {"checkpoint_id": checkpoint})
         say(f"Run {run_id} is {run['status']}. {run['reason']}")

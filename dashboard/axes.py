@@ -71,6 +71,12 @@ class Ruler:
             return [(at - self._origin) / 60 for at in _times(curve)]
         return self.place_steps(curve.steps)
 
+    def place_moment(self, step: int, at: float) -> float:
+        """The axis value of something that happened at a step, at a moment (Unix seconds)."""
+        if self.axis is Axis.TIME and self._origin is not None:
+            return (at - self._origin) / 60
+        return self.place_steps([step])[0]
+
     def place_steps(self, steps: Sequence[int]) -> list[float]:
         """The axis values of steps without a time of their own."""
         if self._known is None:

@@ -55,6 +55,14 @@ LEGEND = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened, at its place on a chart's horizontal axis."""
+
+    x: float
+    text: str
+
+
 @dataclass(slots=True)
 class Chart:
     """Traces and layout, as Plotly names them."""
@@ -64,14 +72,22 @@ class Chart:
     thinned: tuple[int, int] = (0, 0)
     """Points drawn and points there are of the longest series that is not drawn whole."""
 
-    def figure(self) -> go.Figure:
-        """The finished figure; below it stands how much of the data it shows."""
+    def figure(self, marks: Sequence[Mark] = ()) -> go.Figure:
+        """The finished figure; below it stands how much of the data it shows. ``marks`` are rules
+        at places of its horizontal axis."""
+        for mark in marks:
+            _rule(self, mark.x, mark.text, palette.MUTED, is_upright=True)
         shown, total = self.thinned
         if total:
             title = self.layout["xaxis"]["title"]
             text = f"{title['text']} · {number(shown)} of {number(total)} points"
             self.layout["xaxis"]["title"] = {**title, "text": text}
         return go.Figure(data=self.traces, layout=self.layout)
+
+    @property
+    def x_title(self) -> str:
+        """What its horizontal axis counts."""
+        return str(self.layout["xaxis"]["title"]["text"])
 
     def show_legend(self) -> None:
         """Name the traces above the chart."""
@@ -189,11 +205,12 @@ def _mark_non_finite(drawn: Chart, line: Line) -> None:
             "showlegend": False,
         }
     )
-    _point_at_first(drawn, xs[0], texts[0])
+    _rule(drawn, xs[0], f"first {texts[0]}", palette.CORAL)
 
 
-def _point_at_first(drawn: Chart, x: float, text: str) -> None:
-    stroke = {"color": palette.CORAL, "width": 1, "dash": "dot"}
+def _rule(drawn: Chart, x: float, text: str, color: str, *, is_upright: bool = False) -> None:
+    """A vertical line with its label, which may stand along it."""
+    stroke = {"color": color, "width": 1, "dash": "dot"}
     place = {"xref": "x", "yref": "paper"}
     drawn.layout.setdefault("shapes", []).append(
         {**place, "type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": stroke}
@@ -203,12 +220,13 @@ def _point_at_first(drawn: Chart, x: float, text: str) -> None:
             **place,
             "x": x,
             "y": 1,
-            "text": f"first {text}",
+            "text": text,
+            "textangle": -90 if is_upright else 0,
             "showarrow": False,
             "xanchor": "left",
             "yanchor": "top",
-            "xshift": 4,
-            "font": {"size": 11, "color": palette.CORAL},
+            "xshift": 1 if is_upright else 4,
+            "font": {"size": 11, "color": color},
         }
     )
 

@@ -178,6 +178,19 @@ class Api:
         """Ask a run to stop."""
         return cast(records.RunDetail, self._json("POST", f"/runs/{run_id}/stop"))
 
+    def controls(self, run_id: str) -> records.Controls:
+        """What may be changed of a run while it goes on, and what was."""
+        return cast(records.Controls, self._json("GET", f"/runs/{run_id}/controls"))
+
+    def change_run(
+        self, run_id: str, settings: Mapping[str, records.Setting], idempotency_key: str
+    ) -> records.Controls:
+        """Change settings of a run that goes on. The same key twice makes one change."""
+        body = {"settings": dict(settings)}
+        headers = {"Idempotency-Key": idempotency_key}
+        path = f"/runs/{run_id}/controls"
+        return cast(records.Controls, self._json("POST", path, body=body, headers=headers))
+
     def resume_run(self, run_id: str, checkpoint_id: int | None) -> records.RunDetail:
         """Have a run go on, from a checkpoint or from the newest."""
         body = {"checkpoint_id": checkpoint_id}

@@ -120,6 +120,9 @@ class RunDetail(RunSummary):
     desired: str
     stop_requested_at: str | None
     stop_requested_by: str | None
+    is_paused: bool
+    """Whether people want it to be paused."""
+    num_changes: int
     first_nan: FirstNan | None
     first_mismatch: FirstMismatch | None
     traceback: str | None
@@ -214,6 +217,33 @@ class TrajectoryPage(TypedDict):
 
     items: list[TrajectoryRecord]
     next: str | None
+
+
+Setting = bool | int | float | None
+"""A value that may be changed while a run goes on."""
+
+
+class Change(TypedDict):
+    """What somebody has changed of a running run, and what became of it."""
+
+    number: int
+    requested_at: str
+    requested_by: str
+    before: dict[str, Setting]
+    after: dict[str, Setting]
+    words: str
+    state: str
+    why: str
+    attempt: int | None
+    version: int | None
+    applied_at: str | None
+
+
+class Controls(TypedDict):
+    """The settings of a run that may be changed, as they are wanted, and its changes so far."""
+
+    values: dict[str, Setting]
+    changes: list[Change]
 
 
 class LogLine(TypedDict):

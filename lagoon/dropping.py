@@ -5,7 +5,8 @@
     stage 1  texts of trajectories        4 … 11  every second point of each series, and every
     stage 2  trajectories                         second histogram: a half, a quarter, … 1/256
     stage 3  lines of the log             12      all of these points and histograms
-    never    status, checkpoints, the end marker, notices of what was dropped, the ledger
+    never    status, changes of settings, checkpoints, the end marker, notices of what was dropped,
+             the ledger
 
 Of heartbeats every stage keeps the newest. Lines of the log go before points: they are in the log
 of the driver's Ray job, too. A stage is taken over everything, the oldest first, before the next.

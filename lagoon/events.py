@@ -178,6 +178,23 @@ class ResumedLogged(_Event):
         return len(self.refused)
 
 
+class ControlsApplied(_Event):
+    """Changes that people asked for have taken effect (``lagoon/controls.py``)."""
+
+    type: Literal["controls"] = "controls"
+    version: int = Field(ge=0)
+    """Policy version from whose next batch on they hold."""
+    numbers: tuple[int, ...] = Field(max_length=MAX_PARTS)
+    """Of the changes that hold, those that the attempt began with included."""
+    refused: dict[int, str] = Field(default_factory=dict, max_length=MAX_PARTS)
+    """Of those that could not be honoured after all, each with the reason."""
+
+    @property
+    def num_parts(self) -> int:
+        """Its changes."""
+        return len(self.numbers) + len(self.refused)
+
+
 class TelemetryDropped(_Event):
     """Telemetry that the driver had no room for, and that will never arrive."""
 
@@ -208,6 +225,7 @@ Event = Annotated[
     | LogLogged
     | CheckpointLogged
     | ResumedLogged
+    | ControlsApplied
     | TelemetryDropped
     | RunEnded,
     Field(discriminator="type"),

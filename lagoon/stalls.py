@@ -8,7 +8,15 @@ loop waits for, and ends the run itself when the limit is passed.
 from typing import Literal, get_args
 
 Activity = Literal[
-    "starting", "starved", "tool", "training", "updating", "evaluating", "saving", "ending"
+    "starting",
+    "starved",
+    "tool",
+    "training",
+    "updating",
+    "evaluating",
+    "saving",
+    "ending",
+    "paused",
 ]
 """What a run's loop is at, or waits for."""
 ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
@@ -28,6 +36,7 @@ _WORDS: dict[Activity, str] = {
     "evaluating": "the held-out tasks are being played",
     "saving": "a checkpoint is being written",
     "ending": "the run is ending",
+    "paused": "somebody has paused it",
 }
 
 
@@ -40,8 +49,10 @@ def standstill(idle_seconds: float, activity: Activity, limit_seconds: float) ->
     """What a time without progress amounts to.
 
     A start has limits of its own (``workers.cluster.START_SECONDS``), and may fetch a model for
-    longer than any step takes: it is said, and never ended for it.
+    longer than any step takes: it is said, and never ended for it. A pause is no standstill.
     """
+    if activity == "paused":
+        return ""
     if idle_seconds >= limit_seconds and activity not in ("starting", "ending"):
         return "over"
     return "stalled" if idle_seconds >= said_after(limit_seconds) else ""

@@ -11,6 +11,7 @@ import httpx
 
 from lagoon.checkpoints import UPDATES
 from lagoon.config import RunConfig
+from lagoon.controls import Change
 from workers.claim import FencedOut
 from workers.resuming import FROM_THE_START, Candidates
 from workers.sink import fences_out
@@ -38,6 +39,8 @@ class Assignment:
     """Of the credential that the platform gave this driver; None without a platform."""
     places: Mapping[str, str] = field(default_factory=dict)
     """The Ray node of each process, where the platform has leased slots."""
+    changes: tuple[Change, ...] = ()
+    """What people have changed of the run's settings so far: the attempt begins with it."""
 
 
 def fetch_assignment(
@@ -83,4 +86,5 @@ def fetch_assignment(
         attempt=found["attempt"],
         fencing_token=found["fencing_token"],
         places=found["places"],
+        changes=tuple(Change.model_validate(each) for each in found["changes"]),
     )

@@ -211,7 +211,9 @@ def prompts_of(config: RunConfig) -> str:
     """A digest of all that gives a ledger, a pool and positions in flight their meaning."""
     method = config.method
     if isinstance(method, PolicyGradient):
-        sizes = [method.prompts_per_step, method.trajectories_per_prompt, method.staleness_bound]
+        # Any other bound may change while a run goes on (``lagoon/controls.py``).
+        bound = 0 if method.staleness_bound == 0 else None
+        sizes = [method.prompts_per_step, method.trajectories_per_prompt, bound]
     else:
         sizes = [cast(Evolution, method).members_per_generation]
     parts = [config.seed, config.environment.model_dump(mode="json"), sizes]

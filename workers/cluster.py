@@ -123,6 +123,10 @@ class RemoteGenerator(RemoteActor):
         found: tuple[int, int] = await _answered(self._actor.tools_waited_for.remote())
         return found
 
+    async def steer(self, places: int, *, is_paused: bool) -> None:
+        """Play at most ``places`` episodes at once; while paused sample nothing."""
+        await _answered(self._actor.steer.remote(places, is_paused=is_paused))
+
     async def publish(self, version: int, weights: Any) -> str:
         """Load published weights; returns the checksum of what arrived."""
         checksum: str = await _answered(self._actor.publish.remote(version, weights))

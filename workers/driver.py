@@ -48,6 +48,7 @@ from workers.reporting import Reporter, SinkHandler
 from workers.resuming import FROM_THE_START, Candidates, Restored, restored
 from workers.settings import SpoolSettings, own_home
 from workers.sink import PlatformSink, Sink
+from workers.steering import Controls
 from workers.stops import ABANDONED, FENCED, Patience, StopSwitch, in_thread
 from workers.watchdog import pulse
 
@@ -70,6 +71,8 @@ class Surroundings:
     """The Ray node of each process, where the platform has leased slots."""
     claim: Claim = UNCLAIMED
     """The right to write among the run's files."""
+    controls: Controls | None = None
+    """What people change of the run while it goes on; None: nobody can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,8 @@ async def _start(config: RunConfig, surroundings: Surroundings) -> Started:
     async def another(index: int) -> GeneratorHandle:
         reporter.status("running", f"Generator {index} has died: another is started in its place.")
         generators[index].end()
+        present = surroundings.controls.config if surroundings.controls else config
+        where = (present, folder, surroundings.places)
         again = cluster.start_generator(*where, index, checkpoint=checkpoint, version=version)
         generators[index] = again
         await cluster.started_again(index, again)
@@ -173,6 +178,7 @@ def _loop(
     config: RunConfig, surroundings: Surroundings, progress: Progress, started: Started
 ) -> EvolutionLoop | PolicyGradientLoop:
     sink, begins = surroundings.sink, started.begins
+    controls = surroundings.controls or Controls(config)
     replacement = started.another and Replacements(
         started.another, config.budget.max_restarts, lambda: progress.version
     )
@@ -182,12 +188,13 @@ def _loop(
     progress.ask_tools = played.all_wait_for_tools
     context = LoopContext(
         config=config,
+        controls=controls,
         generators=played,
         reporter=Reporter(sink, time.time),
         progress=progress,
         stop=surroundings.stop,
         clock=time.time,
-        stopwatch=time.monotonic,
+        stopwatch=controls.stopwatch,
         num_train_tasks=num_tasks(config.environment, "train"),
         heldout=started.heldout,
         checkpoints=Checkpoints(
@@ -221,23 +228,26 @@ def run_to_end(
     checkpoints: Path,
     home: Path,
     claim: Claim = UNCLAIMED,
+    controls: Controls | None = None,
 ) -> RunEnded:
     """Run a config, whatever happens, and return the end marker, which was also logged.
 
     SIGTERM and SIGINT ask for a stop: the run saves its weights and ends as stopped, with the
     signal as its reason; one that comes long after another request ends it without saving. Who
-    asked through the platform is known there, and not here.
+    asked through the platform is known there, and not here. ``controls`` begin with the
+    assignment's changes.
     """
+    controls = controls or Controls(assignment.config, assignment.changes)
 
     def around(stop: asyncio.Event) -> Surroundings:
         told = (assignment.candidates, assignment.fencing_token, assignment.places)
-        return Surroundings(sink, checkpoints, home, stop, *told, claim)
+        return Surroundings(sink, checkpoints, home, stop, *told, claim, controls)
 
     handler = SinkHandler(sink)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
-        ended = asyncio.run(_until_end(assignment.config, switch, around))
+        ended = asyncio.run(_until_end(controls.config, switch, around))
     finally:
         logging.getLogger().removeHandler(handler)
     sink.log(ended)
@@ -315,16 +325,18 @@ def run_attempt(
         except FencedOut as error:
             logger.error("%s", error)
             return 1
+        controls = Controls(given.config, given.changes)
         sink = PlatformSink(
             client,
             attempt_id,
             spool_of(home, attempt_id),
             switch.request,
             on_fenced=switch.fence,
+            on_changes=controls.deliver,
             quota_bytes=SpoolSettings().spool_quota_bytes,
         )
         try:
-            ended = run_to_end(given, sink, switch, folder / "checkpoints", home, claim)
+            ended = run_to_end(given, sink, switch, folder / "checkpoints", home, claim, controls)
         finally:
             arrived = sink.close()
     return 1 if ended.outcome == "failed" or not arrived else 0

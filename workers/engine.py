@@ -78,6 +78,8 @@ class VLLMEngine:
         self._changing_weights = asyncio.Lock()
         self._pause_mode = "abort" if settings.cuts_turns else "keep"
         self._num_loads = 0
+        self._is_held = False
+        """Somebody has paused the run: it stays paused when weights have been loaded."""
         self._failure: EngineFailed | None = None
 
     @staticmethod
@@ -217,6 +219,26 @@ class VLLMEngine:
         if self._failure is not None:
             raise self._failure
 
+    async def hold(self, *, is_paused: bool) -> None:
+        """Sample nothing, and keep all that is in flight as it is; or go on with it.
+
+        A pause that fails half-way leaves the engine unusable. Saying it twice changes nothing.
+        """
+        self.check()
+        async with self._changing_weights:
+            if is_paused == self._is_held:
+                return
+            try:
+                if is_paused:
+                    core = self._engine.engine_core
+                    await core.pause_scheduler_async(mode="keep", clear_cache=False)
+                else:
+                    await self._engine.resume_generation()
+            except Exception as error:
+                self._failure = EngineFailed(f"pausing the engine, or its end, failed: {error}")
+                raise self._failure from error
+            self._is_held = is_paused
+
     async def publish(self, version: int, weights: Weights) -> str:
         """Load the trainer's weights as ``version``; requests in flight continue with them.
 
@@ -289,12 +311,13 @@ class VLLMEngine:
                 await engine.start_weight_update()
                 await engine.update_weights(self._update_request(update_info=change))
                 await engine.finish_weight_update(None if version is None else str(version))
-                await engine.resume_generation()
+                if not self._is_held:
+                    await engine.resume_generation()
                 is_paused = await engine.is_paused()
             except Exception as error:
                 self._failure = EngineFailed(f"loading weights into the engine failed: {error}")
                 raise self._failure from error
-        if is_paused:
+        if is_paused != self._is_held:
             self._failure = EngineFailed("the engine did not resume after loading weights")
             raise self._failure
 

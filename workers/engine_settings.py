@@ -46,7 +46,7 @@ def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSet
     return EngineSettings(
         dtype=config.model.dtype,
         max_length_tokens=config.model.max_length_tokens,
-        max_concurrent=-(-rollout.max_concurrent // rollout.num_generators),
+        max_concurrent=places_per_generator(config),
         kv_cache_gib=rollout.kv_cache_gib,
         threads=threads,
         on_cpu=config.resources.gpus_per_generator == 0,
@@ -55,6 +55,11 @@ def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSet
         keep_master=config.method.family == "evolution",
         cuts_turns=rollout.weight_update_mode == "abort",
     )
+
+
+def places_per_generator(config: RunConfig) -> int:
+    """Episodes that each generator plays at once."""
+    return -(-config.rollout.max_concurrent // config.rollout.num_generators)
 
 
 def environment(threads: int) -> dict[str, str]:

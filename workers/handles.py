@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from lagoon.trajectory import Trajectory
 from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
+from workers.steering import Steerable
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class UpdateReport:
     num_parameters: int
 
 
-class GeneratorHandle(Protocol):
+class GeneratorHandle(Steerable, Protocol):
     """A generator, wherever it runs."""
 
     async def submit(self, requests: Sequence[EpisodeRequest]) -> None:

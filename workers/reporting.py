@@ -11,6 +11,7 @@ import numpy as np
 from lagoon import metrics as m
 from lagoon.events import (
     MAX_PARTS,
+    ControlsApplied,
     HistogramLogged,
     LogLogged,
     StatusLogged,
@@ -51,6 +52,16 @@ class Reporter:
         logger.info(message)
         self._sink.log(
             StatusLogged.model_validate({"at": self._clock(), "phase": phase, "message": message})
+        )
+
+    def controls(self, version: int, numbers: Sequence[int], refused: Mapping[int, str]) -> None:
+        """Changes of settings that hold from the next batch on, or cannot be honoured."""
+        for number, reason in refused.items():
+            logger.warning("Change %d cannot be honoured: %s", number, reason)
+        self._sink.log(
+            ControlsApplied(
+                at=self._clock(), version=version, numbers=tuple(numbers), refused=dict(refused)
+            )
         )
 
     def step(self, step: int, points: Iterable[Point]) -> None:

@@ -17,12 +17,14 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import httpx
+from pydantic import TypeAdapter
 
+from lagoon.controls import Change
 from lagoon.events import MAX_BATCH_PARTS, Event, EventBatch, LogLogged, num_parts
 from workers.segments import Segment
 from workers.settings import DEFAULT_QUOTA_BYTES
@@ -39,6 +41,7 @@ FENCED_OUT = frozenset({401, 403, 404, 409})
 PROBLEM, TRY_AGAIN = "urn:lagoon:problem:", "urn:lagoon:problem:changed-meanwhile"
 REFUSED = frozenset({413, 422})
 """Answers to a batch that will never be accepted."""
+CHANGES = TypeAdapter(list[Change])
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +116,7 @@ class PlatformSink:
         on_stop: Callable[[], None],
         *,
         on_fenced: Callable[[], None] | None = None,
+        on_changes: Callable[[Sequence[Change]], None] = lambda _: None,
         writer: str = "driver",
         period_seconds: float = 0.25,
         drain_seconds: float = 300.0,
@@ -120,10 +124,11 @@ class PlatformSink:
     ) -> None:
         """``client`` carries the attempt's credential; ``spool`` is a folder of the attempt's own;
         ``on_stop`` is called when the API says that a stop was asked for, ``on_fenced`` when the
-        attempt is no longer this driver's."""
+        attempt is no longer this driver's, ``on_changes`` with changed settings, until the API
+        has heard that they hold."""
         self._client, self._url = client, f"/api/v1/attempts/{attempt_id}/events"
         self._on_stop, self._writer = on_stop, writer
-        self._on_fenced = on_fenced or on_stop
+        self._on_fenced, self._on_changes = on_fenced or on_stop, on_changes
         self._period, self._drain = period_seconds, drain_seconds
         self._spool = Spool(spool, writer=writer, quota_bytes=quota_bytes)
         self._queue: queue.SimpleQueue[Event | threading.Event | None] = queue.SimpleQueue()
@@ -257,9 +262,13 @@ class PlatformSink:
         answer = f"{response.status_code} {response.text[:300]}"
         if response.status_code == 202:
             try:
-                stop_requested = bool(response.json()["stop_requested"])
+                found = response.json()
+                stop_requested = bool(found["stop_requested"])
+                changes = CHANGES.validate_python(found.get("changes", []))
             except (ValueError, TypeError, KeyError):
                 return 0, f"not the API's: {answer}"
+            if changes:
+                self._on_changes(changes)
             if stop_requested:
                 self._on_stop()
         if response.status_code in FENCED_OUT and not fences_out(response):

@@ -28,7 +28,7 @@ ASK_SECONDS = 2.0
 
 
 class Idleness:
-    """The time since a trajectory or a step was finished, or the loop began."""
+    """The time since a trajectory or a step was finished, or the loop began or was resumed."""
 
     def __init__(self, progress: Progress, stopwatch: Callable[[], float]) -> None:
         self._progress, self._stopwatch = progress, stopwatch
@@ -41,9 +41,10 @@ class Idleness:
             self._seen, self._since = reached, now
         return now - self._since
 
-    def _reached(self) -> tuple[int, int, bool]:
-        progress = self._progress
-        return progress.version, progress.trajectories, progress.activity == "starting"
+    def _reached(self) -> tuple[int, int, str]:
+        progress, activity = self._progress, self._progress.activity
+        apart = activity if activity in ("starting", "paused") else ""
+        return progress.version, progress.trajectories, apart
 
 
 async def pulse(

@@ -19,6 +19,7 @@ from backend.attempts.schemas import (
     SubmitFailed,
     Submitted,
 )
+from backend.controls.changes import as_changes, changes_of
 from backend.dependencies import ContextOf, Now, SessionOf
 from backend.errors import NotFound, Problem
 from backend.models import Attempt, Run
@@ -61,6 +62,7 @@ async def read_attempt_config(
             attempt, await runs_repository.attempts(session, run.id), home
         ),
         places=await leases.places(session, attempt.id),
+        changes=as_changes(await changes_of(session, run.id)),
     )
 
 

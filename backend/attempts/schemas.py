@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lagoon.controls import Change
 from lagoon.status import RayStatus, RunStatus
 from lagoon.stopping import Measure
 
@@ -29,6 +30,8 @@ class AttemptConfig(BaseModel):
     log of updates is."""
     places: dict[str, str]
     """The Ray node of each process: generators by number, and the trainer."""
+    changes: list[Change]
+    """What people have changed of the settings so far: it begins with all of it."""
 
 
 class DriverToken(BaseModel):

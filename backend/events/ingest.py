@@ -22,6 +22,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.attempts.repository import with_locked_run
+from backend.controls import changes as controls
 from backend.errors import NoCredentials, NotFound, Problem
 from backend.events import driver, metrics, records
 from backend.events.schemas import Accepted
@@ -30,6 +31,7 @@ from backend.storage import accounting
 from backend.text import without_nul
 from lagoon.events import (
     CheckpointLogged,
+    ControlsApplied,
     Event,
     EventBatch,
     HeartbeatLogged,
@@ -67,7 +69,11 @@ async def ingest(
     last = await store_once(
         session, attempt, batch, lambda: _store(session, run, attempt, batch.events, now)
     )
-    return Accepted(accepted_number=last, stop_requested=run.desired == "stop" or was_over)
+    return Accepted(
+        accepted_number=last,
+        stop_requested=run.desired == "stop" or was_over,
+        changes=await controls.unsaid(session, run, attempt),
+    )
 
 
 async def store_once(
@@ -129,6 +135,8 @@ async def _store(
             driver.note_resumed(session, run, attempt, event, now)
         elif isinstance(event, StatusLogged):
             driver.note_phase(session, run, attempt, event, now)
+        elif isinstance(event, ControlsApplied):
+            await controls.note_applied(session, run, attempt, event, now)
     driver.note_progress(run, attempt, of_type(events, StepLogged), heartbeats)
     for ended in of_type(events, RunEnded):
         await driver.conclude(session, run, attempt, ended, now)

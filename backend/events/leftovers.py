@@ -27,11 +27,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.attempts.reconciliation import believed_ray_status
 from backend.attempts.repository import with_locked_run
+from backend.controls import changes as controls
 from backend.errors import NotFound, Problem
 from backend.events import driver
 from backend.events.ingest import note_checkpoints, of_type, store_once, store_records
 from backend.models import Attempt, Run
 from lagoon.events import (
+    ControlsApplied,
     Event,
     EventBatch,
     HeartbeatLogged,
@@ -108,6 +110,8 @@ async def _store_last_words(
             driver.note_phase(session, run, attempt, event, now)
         elif isinstance(event, StatusLogged):
             driver.note_begun(session, run, attempt, event, now)
+        elif isinstance(event, ControlsApplied):
+            await controls.note_applied(session, run, attempt, event, now)
     driver.note_progress(run, attempt, of_type(events, StepLogged), heartbeats=())
     for ended in of_type(events, RunEnded):
         await driver.conclude(session, run, attempt, ended, now)

@@ -2,6 +2,8 @@
 
 from pydantic import BaseModel
 
+from lagoon.controls import Change
+
 
 class Stored(BaseModel):
     """How far the writer's batches are stored."""
@@ -10,6 +12,9 @@ class Stored(BaseModel):
 
 
 class Accepted(Stored):
-    """The same, and whether the run is to stop."""
+    """The same, and what people want of the run."""
 
     stop_requested: bool
+    """Whether it is to stop."""
+    changes: list[Change]
+    """Changes of its settings that the driver has not said anything of yet."""

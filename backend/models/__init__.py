@@ -2,6 +2,7 @@
 
 from backend.models.account import ApiKey, SignIn, SignInAllowance, Ticket, User
 from backend.models.base import Base
+from backend.models.control import RunChange
 from backend.models.experiment import Experiment
 from backend.models.metric import MetricLatest, MetricSeries, histograms, metric_points
 from backend.models.outbox import ClusterObservation, IdempotencyKey, OutboxMessage
@@ -26,6 +27,7 @@ __all__ = [
     "MetricSeries",
     "OutboxMessage",
     "Run",
+    "RunChange",
     "RunEvent",
     "RunStorage",
     "SignIn",

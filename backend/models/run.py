@@ -56,6 +56,10 @@ class Run(Base):
     traceback: Mapped[str | None]
     stop_requested_at: Mapped[datetime | None]
     stop_requested_by: Mapped[str | None]
+    is_paused: Mapped[bool] = mapped_column(default=False)
+    """Whether people want it to be paused, by the newest change that says so."""
+    num_changes: Mapped[int] = mapped_column(default=0)
+    """Changes of its settings that were asked for (``RunChange``)."""
     not_before: Mapped[datetime | None]
     """A queued run does not start before this moment: a restart waits."""
     parent_run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"))
@@ -116,6 +120,8 @@ class Attempt(Base):
     marker_is_transient: Mapped[bool]
     """A failure that need not happen again."""
     marker_at: Mapped[datetime | None]
+    num_changes: Mapped[int] = mapped_column(default=0)
+    """Number of the newest change of settings that its driver has said something of."""
     stop_heard_at: Mapped[datetime | None]
     """When the driver said that it had heard of a stop that was asked for."""
     stop_saved_at: Mapped[datetime | None]

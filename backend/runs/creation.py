@@ -115,6 +115,7 @@ def new_attempt(
         owns_candidates=owns_candidates,
         takes_newest=takes_newest,
         resumed_step=None,
+        num_changes=0,
         marker=None,
         marker_reason=None,
         marker_is_transient=False,

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 
 from backend.accounts.access import Person
+from backend.controls.changes import request_change, wanted
 from backend.dependencies import ContextOf, Now, SessionOf
 from backend.errors import NotFound, Problem
 from backend.experiments import repository as experiments_repository
@@ -36,6 +37,7 @@ from backend.runs.stopping import request_stop
 from backend.slots import leases
 from backend.storage import beginnings
 from lagoon.config import RunConfig
+from lagoon.controls import PAUSED
 from lagoon.status import RunStatus
 
 router = APIRouter(tags=["runs"])
@@ -172,8 +174,15 @@ async def stop_run(run: WritableRun, person: Person, session: SessionOf, now: No
 async def resume_run(
     body: Resume, run: WritableRun, person: Person, session: SessionOf, now: Now
 ) -> RunDetail:
-    """Have a run that stopped or failed go on as a new attempt."""
-    await resume(session, run, body.checkpoint_id, person.username, now)
+    """Have a run that stopped or failed go on as a new attempt, or a paused one without its pause.
+
+    One that was paused when it stopped goes on without its pause.
+    """
+    goes = run.desired == "run" and not RunStatus(run.status).is_terminal
+    if not (goes and run.is_paused and body.checkpoint_id is None):
+        await resume(session, run, body.checkpoint_id, person.username, now)
+    if run.is_paused:
+        await request_change(session, run, {PAUSED: False}, person.username, now)
     resumed = await summaries.detailed(session, person, run)
     await session.commit()
     return resumed
@@ -190,7 +199,10 @@ async def fork_run(
 ) -> RunDetail:
     """A new run that begins with one of this run's checkpoints, with its own configuration."""
     checkpoint = await usable_checkpoint(session, run, body.checkpoint_id)
-    config = await validated(session, run.config if body.config is None else body.config)
+    given = body.config
+    if given is None:  # what it goes by now, not what it began with
+        given = (await wanted(session, run)).config.model_dump(mode="json")
+    config = await validated(session, given)
     refuse_misfit(run, checkpoint, config)
     fork_id = new_id("r")
     async with beginnings.held(context.settings.home, checkpoint, fork_id) as path:

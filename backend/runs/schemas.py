@@ -164,6 +164,10 @@ class RunDetail(RunSummary):
     desired: Desired
     stop_requested_at: datetime | None
     stop_requested_by: str | None
+    is_paused: bool
+    """Whether people want it to be paused; its newest attempt's activity says whether it is."""
+    num_changes: int
+    """Changes of its settings that people have asked for."""
     first_nan: FirstNan | None
     first_mismatch: FirstMismatch | None
     traceback: str | None

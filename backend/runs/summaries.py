@@ -79,6 +79,8 @@ async def detailed(session: AsyncSession, viewer: Principal, run: Run) -> RunDet
         desired=run.desired,
         stop_requested_at=run.stop_requested_at,
         stop_requested_by=run.stop_requested_by,
+        is_paused=run.is_paused,
+        num_changes=run.num_changes,
         first_nan=await _first_nan(session, run.id),
         first_mismatch=await _first_mismatch(session, run.id),
         traceback=run.traceback,

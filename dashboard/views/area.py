@@ -13,6 +13,7 @@ from dashboard.axes import Axis, Ruler
 from dashboard.session import Site
 from dashboard.views.axis_switch import ruler_for
 from dashboard.watch import Curve, RunWatch
+from dashboard.words import parse_time
 from lagoon.metrics import Metric
 
 
@@ -37,6 +38,28 @@ class RunArea:
     def ruler(self) -> Ruler:
         """Where the run's steps lie on the chosen axis."""
         return ruler_for(self.watch, self.site.api, self.axis)
+
+    @property
+    def controls_of_run(self) -> records.Controls:
+        """The settings that may be changed, and the changes so far; nothing is asked while there
+        are none."""
+        detail, api = self.detail, self.site.api
+        if not detail["num_changes"]:
+            return {"values": {}, "changes": []}
+        return self.watch.kept("controls", lambda: api.controls(detail["id"]))
+
+    def marks(self, drawn: charts.Chart) -> list[charts.Mark]:
+        """Where settings were changed, for a chart over the chosen axis."""
+        ruler = self.ruler
+        if drawn.x_title != ruler.title:  # it counts something else
+            return []
+        words: dict[float, list[str]] = {}
+        for change in self.controls_of_run["changes"]:
+            version, moment = change["version"], parse_time(change["applied_at"])
+            if change["state"] == "applied" and version is not None and moment is not None:
+                x = ruler.place_moment(version, moment.timestamp())
+                words.setdefault(x, []).append(change["words"])
+        return [charts.Mark(x, ", ".join(each)) for x, each in words.items()]
 
     def curves(self, metrics: Iterable[Metric]) -> list[Curve]:
         """Series of these metrics, up to date."""
@@ -65,7 +88,7 @@ def show_chart(area: RunArea, key: str, draw: Callable[[], charts.Drawing]) -> N
 
     def finished() -> go.Figure | None:
         drawn = draw()
-        return drawn.figure() if drawn else None
+        return drawn.figure(area.marks(drawn)) if drawn else None
 
     figure = area.watch.kept(f"chart {key} {area.axis}", finished)
     if figure is None:

@@ -3,7 +3,7 @@
 ::
 
     head    (every 2 s, see below)   status, reason, progress, figures
-    actions (never by timer)         stop, clone
+    actions (never by timer)         pause, stop, clone
     switch  (never by timer)         tab and axis, both in the URL
     tab     (every 2 s, see below)   only the open one asks the API for anything
 
@@ -22,6 +22,7 @@ from dashboard.views.area import RunArea
 from dashboard.views.axis_switch import axis_switch
 from dashboard.views.tabs import (
     config,
+    controls,
     drift,
     events,
     evolution,
@@ -45,6 +46,7 @@ TABS: dict[str, tuple[str, Callable[[RunArea], None]]] = {
     "es": ("Sigma / ES", evolution.show),
     "learning": ("Learning", learning.show),
     "trajectories": ("Trajectories", trajectories.show),
+    "controls": ("Controls", controls.show),
     "config": ("Config", config.show),
     "logs": ("Logs", log.show),
     "events": ("Events", events.show),
@@ -62,9 +64,9 @@ def show(site: Site) -> None:
     watch = _watch(run_id)
     detail = watch.refresh(site.api)
     st.set_page_config(page_title=f"{detail['name']} · Lagoon")
-    phase = run_end.phase(detail)
+    phase = run_end.phase(detail), detail["is_paused"]
     area = RunArea(site, watch)
-    every = None if phase == "over" else REFRESH_SECONDS
+    every = None if phase[0] == "over" else REFRESH_SECONDS
     run_head.way_back(site, detail)
     left, right = st.columns([5, 2], vertical_alignment="top")
     with right:
@@ -75,8 +77,10 @@ def show(site: Site) -> None:
     with st.container(key="switches", horizontal=True, vertical_alignment="bottom"):
         tab = url_choice("tab", {name: title for name, (title, _) in TABS.items()}, "Tab")
         axis = axis_switch() if tab in WITH_AXIS else Axis.STEP
-    controls = trajectories.controls() if tab == "trajectories" else {}
-    shown = RunArea(site, watch, axis, controls)
+    chosen = trajectories.controls() if tab == "trajectories" else {}
+    if tab == "controls":
+        controls.form(site, detail)
+    shown = RunArea(site, watch, axis, chosen)
     _live(site, f"tab_{tab}", every, lambda: TABS[tab][1](shown))
 
 

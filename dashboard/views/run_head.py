@@ -8,7 +8,7 @@ import streamlit as st
 from dashboard import markup, records, trouble
 from dashboard.client import ApiError, ApiUnreachable, Unavailable
 from dashboard.session import Site, remembered
-from dashboard.views import missing, run_end, run_resume
+from dashboard.views import missing, run_end, run_pause, run_resume
 from dashboard.views.area import RunArea
 from dashboard.words import (
     clock_time,
@@ -28,19 +28,20 @@ from lagoon.status import RunStatus
 from lagoon.truth import CONDITION_WORDS
 
 
-def title(area: RunArea, *, drawn: run_end.Phase) -> None:
+def title(area: RunArea, *, drawn: tuple[run_end.Phase, bool]) -> None:
     """Name, status, reason, and what the run is made of.
 
-    The page is drawn anew when the run's phase is not the one that it was drawn for: its buttons
-    and its timers are others then.
+    The page is drawn anew when the run's phase, or whether it is to be paused, is not what it was
+    drawn for: its buttons and its timers are others then.
     """
     detail = _refreshed(area)
-    if run_end.phase(detail) != drawn:
+    if (run_end.phase(detail), detail["is_paused"]) != drawn:
         st.rerun(scope="app")
     st.html(
         f'<h1 class="lg-title">{escape(detail["name"])} {markup.pill(detail["status"])}'
         f"{markup.condition(detail['condition'])}</h1>"
         f'<p class="lg-reason">{escape(reason(detail))}</p>{_condition(area)}'
+        + run_pause.notice(detail)
         + run_end.stop_steps(area)
         + run_end.remains(detail)
         + _facts(area)
@@ -164,6 +165,7 @@ def actions(site: Site, detail: records.RunDetail) -> None:
         if st.button("Clone", icon=":material/content_copy:", help="Start from this configuration"):
             site.open("launch", clone=detail["id"])
         run_resume.actions(site, detail)
+        run_pause.actions(site, detail)
         status = RunStatus(detail["status"])
         if not status.is_terminal and st.button(
             "Stop", icon=":material/stop_circle:", disabled=status is RunStatus.STOPPING

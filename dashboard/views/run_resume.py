@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from html import escape
 
 import streamlit as st
@@ -61,15 +62,26 @@ def _fork(site: Site, detail: records.RunDetail) -> None:
         "Steps in all", min_value=1, value=most, help="Those up to the checkpoint are counted."
     )
     st.caption(
-        "The rest of its configuration is that of this run, which stays as it is. Its "
-        "training time begins at 0."
+        "The rest of its configuration is that of this run as it is now; the run stays as it is. "
+        "Its training time begins at 0."
     )
     if st.button(f"Fork {detail['name']}", type="primary", key="confirm_fork"):
-        config = {**detail["config"]}
-        config["budget"] = {**config["budget"], "max_steps": int(max_steps)}
         with trouble.reported(site.api):
+            config = _present(site, detail)
+            config["budget"]["max_steps"] = int(max_steps)
             fork = site.api.fork_run(detail["id"], chosen, name, config)
             site.open("run", run=fork["id"])
+
+
+def _present(site: Site, detail: records.RunDetail) -> records.Config:
+    """The run's configuration, with what was changed while it went on."""
+    config = copy.deepcopy(detail["config"])
+    values = site.api.controls(detail["id"])["values"] if detail["num_changes"] else {}
+    for path, value in values.items():
+        section, _, name = path.partition(".")
+        if name:  # the pause is not in it
+            config[section][name] = value
+    return config
 
 
 def _newest_first(detail: records.RunDetail) -> list[records.Checkpoint]:

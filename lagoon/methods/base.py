@@ -34,6 +34,9 @@ class Method(Section):
     """arXiv id of the paper whose formulas the class holds."""
     default_temperature: ClassVar[float]
     """Sampling temperature of rollouts when the run does not set one."""
+    live: ClassVar[tuple[str, ...]] = ()
+    """Fields that may change while a run goes on (``lagoon/controls.py``): the loop reads them for
+    each decision."""
 
     def clashes(self, config: RunConfig) -> list[Clash]:
         """Combinations with the rest of the run that this method cannot honour."""

@@ -35,6 +35,7 @@ class Pace(Corrected, GroupRelative):
 
     title = "PACE"
     paper = "2609.36830"
+    live = ("target", "gamma")
 
     name: Literal["pace"] = "pace"
 

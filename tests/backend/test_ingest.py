@@ -87,7 +87,7 @@ async def test_every_kind_of_event_is_stored_and_read(api: Api) -> None:
     ada = await api.user()
     run_id, driver = await api.started(ada)
     answer = await send(driver, run_id, api.batch(FULL))
-    assert answer == {"accepted_number": 1, "stop_requested": False}
+    assert answer == {"accepted_number": 1, "stop_requested": False, "changes": []}
     read = await everything(ada, run_id)
     assert read["run"]["status"] == "running"
     assert read["run"]["reason"] == "training"

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lagoon.events import LogLogged, RunEnded, StatusLogged, StepLogged
+from lagoon.events import ControlsApplied, LogLogged, RunEnded, StatusLogged, StepLogged
 from lagoon.metrics import LOSS
 from lagoon.points import Point
 from lagoon.spools import spool_of
@@ -22,6 +22,7 @@ from workers.driver import run_attempt
 from workers.leftovers import deliver
 from workers.platform import ClusterSeen, JobSeen, NodeSeen, Platform
 from workers.sink import PlatformSink
+from workers.steering import Controls
 
 
 async def test_the_workers_client_and_the_sink_speak_this_api(
@@ -139,6 +140,46 @@ async def test_a_driver_whose_attempt_was_handed_on_starts_nothing(
     assert await asyncio.to_thread(ask) == (run_id, 1, 2, 1)
     assert "was handed to a newer driver (fencing token 2, not 1)" in caplog.text
     assert "starts nothing" in caplog.text
+
+
+async def test_a_change_goes_from_a_person_to_the_driver_and_back_as_an_applied_one(
+    api: Api, url: str, tmp_path: Path
+) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    attempt, path = f"{run_id}-a1", f"/runs/{run_id}/controls"
+    token = driver.headers["Authorization"].removeprefix("Bearer ")
+    await ada.post(path, json={"settings": {"rollout.max_concurrent": 64}})
+
+    def begin() -> tuple[httpx.Client, Controls, PlatformSink]:
+        client = open_connection(url, token)
+        given = fetch_assignment(client, attempt, fencing_token=1)
+        controls = Controls(given.config, given.changes)
+        ignored: list[None] = []
+        spool, stop = tmp_path / "spool", lambda: ignored.append(None)
+        return (
+            client,
+            controls,
+            PlatformSink(
+                client, attempt, spool, stop, on_changes=controls.deliver, period_seconds=0.01
+            ),
+        )
+
+    client, controls, sink = await asyncio.to_thread(begin)
+    assert controls.config.rollout.max_concurrent == 64
+    said, _ = controls.take()
+    await ada.post(path, json={"settings": {"paused": True}})
+    news = asyncio.Event()
+    controls.connect(news.set)
+    sink.log(ControlsApplied(at=1.0, version=4, numbers=tuple(said)))
+    await asyncio.wait_for(news.wait(), 30)
+    said, _ = controls.take()
+    assert controls.is_paused
+    sink.log(ControlsApplied(at=2.0, version=5, numbers=tuple(said)))
+    assert await asyncio.to_thread(sink.close)
+    client.close()
+    found = (await ada.get(path)).json()["changes"]
+    assert [(each["state"], each["version"]) for each in found] == [("applied", 4), ("applied", 5)]
 
 
 async def test_a_driver_whose_attempt_is_over_starts_nothing(

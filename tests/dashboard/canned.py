@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lagoon.config import RunConfig
+from lagoon.controls import Controlled, in_words
 from lagoon.environments import ENVIRONMENTS
 from lagoon.methods import METHODS
 from lagoon.metrics import CATALOGUE, LOSS
@@ -83,6 +84,8 @@ def run(run_id: str, name: str, status: str, config: Json, **changes: Any) -> Js
         "desired": "run",
         "stop_requested_at": None,
         "stop_requested_by": None,
+        "is_paused": False,
+        "num_changes": 0,
         "first_nan": None,
         "first_mismatch": None,
         "traceback": None,
@@ -272,6 +275,25 @@ def thinned() -> list[Json]:
         {"kind": "trajectories", "num_expired": 1, "num_dropped": 0},
         {"kind": "trajectory_texts", "num_expired": 0, "num_dropped": 412},
     ]
+
+
+def controls(detail: Json) -> Json:
+    """What may be changed of a run: nothing was yet."""
+    state = Controlled(RunConfig.model_validate(detail["config"]), detail["is_paused"])
+    return {"values": state.values, "changes": []}
+
+
+def change(number: int, before: Json, after: Json, state: str = "applied", **changes: Any) -> Json:
+    """One change of a run, and what became of it."""
+    has_effect = state == "applied"
+    made = {
+        "number": number, "requested_at": iso(100 * number), "requested_by": "admin",
+        "before": before, "after": after, "words": in_words(before, after), "state": state,
+        "why": "", "attempt": 1 if has_effect else None,
+        "version": 20 * number if has_effect else None,
+        "applied_at": iso(100 * number + 4) if has_effect else None,
+    }  # fmt: skip
+    return {**made, **changes}
 
 
 def storage(runs: list[Json]) -> Json:

@@ -9,6 +9,7 @@ import httpx
 from pydantic import ValidationError
 
 from lagoon.config import RunConfig
+from lagoon.controls import Change, Refused, folded
 from lagoon.problems import field_problems
 from tests.dashboard import canned, canned_queue, canned_series
 
@@ -33,6 +34,7 @@ class FakeApi:
         self.requests: list[httpx.Request] = []
         self.queue = canned_queue.queue() if some else canned_queue.empty()
         self.created: dict[str, Json] = {}
+        self.controls: dict[str, Json] = {}
         self.series: dict[str, list[Json]] = {}
         """What a run has reported, where it is not the canned data."""
         self.histograms: dict[str, Callable[[str], Json]] = {}
@@ -91,6 +93,8 @@ class FakeApi:
             ("POST", "/runs", self._create),
             ("GET", r"/runs/(\w+)", self._run),
             ("POST", r"/runs/(\w+)/stop", self._stop),
+            ("GET", r"/runs/(\w+)/controls", lambda r, i: _ok(self.controls_of(i))),
+            ("POST", r"/runs/(\w+)/controls", self._change),
             ("POST", r"/runs/(\w+)/resume", self._resume),
             ("POST", r"/runs/(\w+)/fork", self._fork),
             ("GET", r"/runs/(\w+)/metrics", self._metrics),
@@ -177,6 +181,28 @@ class FakeApi:
         run = self.runs[key]
         run.update(status="stopping", stop_requested_by="admin", cursor=run["cursor"] + 1)
         return httpx.Response(202, json=run)
+
+    def controls_of(self, key: str) -> Json:
+        """What may be changed of a run, and what was."""
+        return self.controls.setdefault(key, canned.controls(self.runs[key]))
+
+    def _change(self, request: httpx.Request, key: str) -> httpx.Response:
+        run, found, sent = self.runs[key], self.controls_of(key), json.loads(request.content)
+        log = [Change(number=each["number"], settings=each["after"]) for each in found["changes"]]
+        try:
+            folded(RunConfig.model_validate(run["config"]), log).after(sent["settings"])
+        except Refused as refused:
+            errors = [{"fields": list(p.fields), "message": p.message, "hint": None}
+                      for p in refused.problems]  # fmt: skip
+            return _problem(422, "The change cannot be made", str(refused), errors)
+        before = {path: found["values"][path] for path in sent["settings"]}
+        number = len(found["changes"]) + 1
+        found["changes"].append(canned.change(number, before, sent["settings"], "pending"))
+        found["values"] |= sent["settings"]
+        run.update(
+            is_paused=found["values"]["paused"], num_changes=number, cursor=run["cursor"] + 1
+        )
+        return httpx.Response(202, json=found)
 
     def _resume(self, request: httpx.Request, key: str) -> httpx.Response:
         run = self.runs[key]

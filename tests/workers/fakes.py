@@ -22,6 +22,7 @@ from workers.loops.context import LoopContext, Progress
 from workers.reporting import Reporter
 from workers.resuming import FROM_THE_START, Restored, restored
 from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
+from workers.steering import Controls
 from workers.step_report import StepReport
 
 
@@ -71,6 +72,7 @@ class FakeGenerator:
         self.given_up: list[str] = []
         self.checksum = "initial"
         self.weights: Any = 0
+        self.is_paused = False
         self._reward_of = reward_of
         self._finished: asyncio.Queue[Trajectory | EpisodeFailure] = asyncio.Queue()
 
@@ -120,6 +122,10 @@ class FakeGenerator:
 
     async def tools_waited_for(self) -> tuple[int, int]:
         return 0, 0
+
+    async def steer(self, places: int, *, is_paused: bool) -> None:
+        self.calls.append(("steer", places, is_paused))
+        self.is_paused = is_paused
 
     async def publish(self, version: int, weights: Any) -> str:
         self.calls.append(("publish", version))
@@ -212,14 +218,16 @@ def loop_context(
     begins = begins or restored(config, FROM_THE_START)
     progress = Progress()
     progress.begin(begins.state, begins.heldout_success)
+    controls = Controls(config, stopwatch=ticks)
     context = LoopContext(
         config=config,
+        controls=controls,
         generators=Generators(generators, lambda: progress.version, replacement=replacement),
         reporter=Reporter(sink, ticks),
         progress=progress,
         stop=asyncio.Event(),
         clock=ticks,
-        stopwatch=ticks,
+        stopwatch=controls.stopwatch,
         num_train_tasks=None,
         heldout=range(config.evaluation.num_tasks),
         checkpoints=Checkpoints(folder, config, sink, ticks, begins.kept),

@@ -107,7 +107,7 @@ class StreamingGenerator(FakeGenerator):
     async def collect(self) -> list[Any]:
         while True:
             await self.chance.pause()
-            while not self.playing and not self.is_dead:
+            while (self.is_paused or not self.playing) and not self.is_dead:
                 self._something.clear()
                 await self._something.wait()
             self.live()
@@ -143,6 +143,12 @@ class StreamingGenerator(FakeGenerator):
         await super().give_up(trajectory_ids)
         names = set(trajectory_ids)
         self.playing = [each for each in self.playing if each.request.trajectory_id not in names]
+
+    async def steer(self, places: int, *, is_paused: bool) -> None:
+        await self.chance.pause()
+        self.live()
+        await super().steer(places, is_paused=is_paused)
+        self._something.set()
 
     async def probe(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Sampled]:
         await self.chance.pause()

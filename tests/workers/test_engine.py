@@ -174,6 +174,21 @@ async def test_a_request_in_flight_continues_with_the_new_weights(
         assert distance(turn, wanted) < 1e-4
 
 
+async def test_an_engine_that_is_held_samples_nothing_and_goes_on_with_its_tokens(
+    engine: VLLMEngine,
+) -> None:
+    alone = await sample(engine, LONG_PROMPT, max_tokens=100, temperature=0.0)
+    asked = asyncio.ensure_future(sample(engine, LONG_PROMPT, max_tokens=100, temperature=0.0))
+    await asyncio.sleep(0)
+    await engine.hold(is_paused=True)
+    is_new = asyncio.ensure_future(sample(engine, LONG_PROMPT[:200], max_tokens=1))
+    done, _ = await asyncio.wait([asked, is_new], timeout=1)
+    assert not done  # one second is far more than both take
+    await engine.hold(is_paused=False)
+    assert (await asked).token_ids == alone.token_ids
+    assert len((await is_new).token_ids) == 1
+
+
 async def test_a_request_that_is_cut_goes_on_after_its_tokens(
     engine: VLLMEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

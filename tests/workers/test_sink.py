@@ -1,12 +1,13 @@
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
 import pytest
 
+from lagoon.controls import Change
 from lagoon.events import (
     MAX_BATCH_PARTS,
     MAX_PARTS,
@@ -108,6 +109,25 @@ def test_a_stop_request_in_an_answer_reaches_the_driver(tmp_path: Path) -> None:
     sink.log(line(1))
     assert asked.wait(5)
     sink.close()
+
+
+def test_changed_settings_in_an_answer_reach_the_driver(tmp_path: Path) -> None:
+    heard = threading.Event()
+    got: list[Change] = []
+    wanted = {"number": 2, "settings": {"method.gamma": 1.5, "paused": True}}
+    answer = httpx.Response(202, json={"stop_requested": False, "changes": [wanted]})
+    client = httpx.Client(transport=httpx.MockTransport(lambda _: answer), base_url="http://api")
+
+    def on_changes(changes: Sequence[Change]) -> None:
+        got.extend(changes)
+        heard.set()
+
+    spool = tmp_path / "spool"
+    sink = PlatformSink(client, "r1-a1", spool, lambda: None, on_changes=on_changes)
+    sink.log(line(1))
+    assert heard.wait(5)
+    assert sink.close()
+    assert got[0] == Change.model_validate(wanted)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409])

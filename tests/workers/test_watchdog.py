@@ -90,6 +90,18 @@ async def test_a_start_may_take_longer_than_the_limit_and_does_not_count_against
     assert len(heard) == 1100 / HEARTBEAT_SECONDS + 1
 
 
+async def test_a_pause_is_no_standstill_and_the_clock_begins_anew_after_it() -> None:
+    progress = Progress(activity="starved")
+
+    def advance(now: float) -> None:
+        if now in (50, 1000):
+            progress.activity = "paused" if now == 50 else "starved"
+
+    heard = await beaten(progress, Time(advance))
+    assert len(heard) == 1100 / HEARTBEAT_SECONDS + 1
+    assert {beat.activity for beat in heard[10:200]} == {"paused"}
+
+
 async def test_heartbeats_go_on_while_the_loop_saves_and_the_first_cause_is_told() -> None:
     progress, sink = Progress(activity="starved"), ListSink()
 

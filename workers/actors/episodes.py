@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from lagoon.trajectory import Trajectory
+from workers.actors.places import Places
 from workers.environments.base import Environment, Message, Observation
 from workers.rollout import EpisodeFailure, EpisodeRequest
 
@@ -71,7 +72,7 @@ class Episodes:
         self._play = play
         self._check = check
         self._fatal = fatal
-        self._places = asyncio.Semaphore(max_concurrent)
+        self._places = Places(max_concurrent)
         self._playing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         """Those, and what has been given up and is not over."""
@@ -94,6 +95,10 @@ class Episodes:
         for name in names:
             if task := self._playing.pop(name, None):
                 task.cancel()
+
+    def resize(self, places: int) -> None:
+        """Play that many at once from now on; those that are played go on."""
+        self._places.resize(places)
 
     @property
     def num_playing(self) -> int:

@@ -115,6 +115,11 @@ class GeneratorActor:
         """Episodes that wait for a tool at this moment, and all in flight."""
         return self._tools.waiting, self._episodes.num_playing
 
+    async def steer(self, places: int, *, is_paused: bool) -> None:
+        """Play at most ``places`` episodes at once; while paused sample nothing."""
+        self._episodes.resize(places)
+        await self._engine.hold(is_paused=is_paused)
+
     async def publish(self, version: int, weights: Weights) -> str:
         """Load published weights; returns the checksum of what the engine received."""
         return await self._engine.publish(version, weights)

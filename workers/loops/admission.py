@@ -49,7 +49,6 @@ class Admission:
     def __init__(self, context: LoopContext, pool: Pool, changed: asyncio.Event) -> None:
         """``changed`` is set when the pool has, and waited for here: whoever opens room sets it."""
         self._context, self._pool, self._changed = context, pool, changed
-        self._method = cast(PolicyGradient, context.config.method)
         self.version: int | None = None
         """Version at which new rollouts may start: what the generators hold, or None while no
         rollout may start."""
@@ -62,6 +61,11 @@ class Admission:
         self._blocked_since: float | None = None
         """When the bound began to hold back what there are places for."""
         self._blocked_seconds = 0.0
+
+    @property
+    def _method(self) -> PolicyGradient:
+        """As it is now."""
+        return cast(PolicyGradient, self._context.controls.config.method)
 
     @property
     def in_flight(self) -> tuple[int, ...]:
@@ -124,7 +128,7 @@ class Admission:
     def _next_position(self) -> int | None:
         """The prompt to start now: one that was issued before, or a new one."""
         playing = sum(rollout.num_playing for rollout in self._rollouts.values())
-        has_place = playing < self._context.config.rollout.max_concurrent
+        has_place = playing < self._context.controls.config.rollout.max_concurrent
         if self.version is None or self._context.stop.is_set() or not has_place:
             return None
         if self._again:

@@ -16,6 +16,7 @@ from workers.generators import Generators
 from workers.loops.state import LoopState
 from workers.reporting import Reporter
 from workers.rollout import EpisodeRequest
+from workers.steering import Controls
 
 Outcome = Literal["finished", "stopped"]
 T = TypeVar("T")
@@ -85,6 +86,8 @@ class LoopContext:
     """Everything a loop is handed. It reaches for nothing else."""
 
     config: RunConfig
+    """As the attempt began with it; what may change meanwhile is read from ``controls``."""
+    controls: Controls
     generators: Generators
     reporter: Reporter
     progress: Progress
@@ -93,7 +96,7 @@ class LoopContext:
     clock: Callable[[], float]
     """Unix seconds, for events."""
     stopwatch: Callable[[], float]
-    """Monotonic seconds, for durations."""
+    """Monotonic seconds, for durations; they stand still during a pause."""
     num_train_tasks: int | None
     heldout: Sequence[int]
     """Indices of the held-out tasks that every evaluation plays."""
@@ -215,8 +218,9 @@ class LoopContext:
         progress = self.progress
         return progress.heldout_success if progress.evaluated == progress.version else None
 
-    async def wake_on_stop(self, changed: asyncio.Event) -> None:
-        """Wake the loop that waits for ``changed`` when a stop is asked for."""
+    async def wake(self, changed: asyncio.Event) -> None:
+        """Wake the loop that waits for ``changed`` by changes of settings, and by a stop."""
+        self.controls.connect(changed.set)
         await self.stop.wait()
         changed.set()
 

@@ -44,6 +44,7 @@ from lagoon.trajectory import Trajectory
 from workers.generators import RunFailed
 from workers.handles import GeneratorHandle, UpdateReport
 from workers.loops.context import LoopContext, Outcome, supervised
+from workers.loops.heeding import heed
 from workers.loops.proving import Prover
 from workers.loops.state import LoopState
 from workers.loops.updates import (
@@ -121,7 +122,7 @@ class EvolutionLoop:
                 [
                     *(self.context.generators.pump(index) for index in generators),
                     *(self._evaluate_members(index) for index in generators),
-                    self.context.wake_on_stop(self._changed),
+                    self.context.wake(self._changed),
                     self.context.progress.alarm.watch(),
                 ],
             )
@@ -269,6 +270,10 @@ class EvolutionLoop:
         )
         return reports
 
+    def _admit(self, is_open: bool) -> None:
+        self._open = is_open
+        self._changed.set()
+
     async def _population(self) -> list[Member] | None:
         """A whole generation in canonical order; None when the run should stop instead."""
         size = self.method.members_per_generation
@@ -277,7 +282,8 @@ class EvolutionLoop:
             if self.context.stop.is_set():
                 return None
             self._changed.clear()
-            await self._changed.wait()
+            if not await heed(self.context, self._changed, self._admit):
+                await self._changed.wait()
         population = sorted(self._finished, key=lambda member: member.position)
         self._finished = []
         self.ledger = self.ledger.reserve(size)

@@ -54,6 +54,7 @@ from lagoon.trajectory import TrainingSample, Trajectory, TrajectoryGroup
 from workers.loops.admission import Admission
 from workers.loops.beside import Evaluations
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
+from workers.loops.heeding import heed, steer
 from workers.loops.pool import Pool
 from workers.loops.proving import Predictor, Prover
 from workers.loops.state import LoopState
@@ -89,7 +90,6 @@ class PolicyGradientLoop:
     def __init__(self, context: LoopContext, trainer: TrainerHandle) -> None:
         self.context, self.trainer = context, trainer
         self.prover = Prover(context)
-        self.method = cast(PolicyGradient, context.config.method)
         begins = context.begins
         self._changed = asyncio.Event()
         self.pool = Pool(begins)
@@ -102,6 +102,11 @@ class PolicyGradientLoop:
         checkpoint the run would go on past a step that nobody was told of."""
         self._num_tokens, self._num_samples = begins.num_tokens, begins.num_samples
         self._started: float | None = None
+
+    @property
+    def method(self) -> PolicyGradient:
+        """As it is now: some of its fields may change between two updates."""
+        return cast(PolicyGradient, self.context.controls.config.method)
 
     @property
     def version(self) -> int:
@@ -124,7 +129,7 @@ class PolicyGradientLoop:
             *(generators.pump(index) for index in range(len(generators.handles))),
             self.admission.run(),
             self._welcome(),
-            self.context.wake_on_stop(self._changed),
+            self.context.wake(self._changed),
             self.context.progress.alarm.watch(),
         ]
         try:
@@ -169,7 +174,7 @@ class PolicyGradientLoop:
         context.reporter.status("running", "Training.")
         self._started = context.started(context.begins.seconds)
         while self.version < max_steps and not context.out_of_time(self._started):
-            self._admit_at(self.version)
+            self._admit(True)
             self.admission.backpressure_seconds()  # what lies between two steps is of neither
             step_started = context.stopwatch()
             groups = await self._draw()
@@ -180,7 +185,7 @@ class PolicyGradientLoop:
                 break
             await self._update(groups, step_started)
             if self._overlaps:
-                self._admit_at(self.version)
+                self._admit(True)
             elif context.is_evaluated(self.version):
                 self.admission.version = None
             await self._evaluations.after_update(self.state, self._save)
@@ -197,9 +202,9 @@ class PolicyGradientLoop:
             lost = point(m.LOST_EPISODES, num_lost, reason="given_up")
             self.context.reporter.step(self.version, [lost])
 
-    def _admit_at(self, version: int) -> None:
-        """Open admission at a version that the generators hold."""
-        self.admission.version = version
+    def _admit(self, is_open: bool) -> None:
+        """Open admission at the version that the generators hold, or close it."""
+        self.admission.version = self.version if is_open else None
         self._changed.set()
 
     async def _draw(self) -> list[TrajectoryGroup] | None:
@@ -209,6 +214,7 @@ class PolicyGradientLoop:
             await unless_stopped(self.context.stop, self.trainer.ready())
         while not self.context.stop.is_set():
             self._changed.clear()
+            await heed(self.context, self._changed, self._admit)
             dropped = self.ledger.num_dropped
             groups = await self.pool.draw(self.method, self.version, self._score)
             if self.ledger.num_dropped > dropped:
@@ -229,6 +235,7 @@ class PolicyGradientLoop:
             await generators.arrived.wait()
             generators.arrived.clear()
             (await self.prover.welcome()).refuse()
+            await steer(self.context)  # they began as the run did
 
     async def _update(self, groups: Sequence[TrajectoryGroup], step_started: float) -> None:
         """Train on a batch, publish the new version, and report the step."""
