@@ -44,7 +44,8 @@ which it first had the success that sync ended with. One run at a time, the arms
 the other. Learning rates and the correction are those of the sweep, which every arm had alike."""
 SWEEP_NOTES = """One run of each, on validation tasks and a seed that the study does not use. The
 learning rate of an arm is the one with the better success at the end; the correction of the bounded
-arm is the best one at its usual learning rate."""
+arm is the best one at its usual learning rate. "none" is tried without a bound: with one it is
+refused."""
 LONG_NOTES = """One run, with batches of 32 trajectories so that it ends within the hour. Collapse
 is an end below half of the best success."""
 
@@ -87,9 +88,12 @@ def cell(name: str, seed: int, *, quick: bool = False) -> Cell:
 
 
 def tried(*, quick: bool = False) -> list[Tried]:
-    """The sweep: every learning rate for every arm, every correction for the bounded one."""
+    """The sweep: every learning rate for every arm, every correction for the bounded one; "none",
+    which a bounded run may not have, for the unfiltered one."""
     found = [_tried(name, rate, None, quick) for name in STUDY for rate in LEARNING_RATES]
-    found += [_tried(BOUNDED, 5e-4, correction, quick) for correction in CORRECTIONS]
+    for correction in CORRECTIONS:
+        name = UNFILTERED if correction == "none" else BOUNDED
+        found.append(_tried(name, 5e-4, correction, quick))
     return found[:2] if quick else found
 
 

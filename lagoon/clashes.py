@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from lagoon.models import CacheShape, known_model
+
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
     from lagoon.methods import PolicyGradient
+
+
+GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,8 @@ def clashes(config: RunConfig) -> list[Clash]:
     method = config.method
     found = [*method.clashes(config), *config.environment.clashes()]
     found += [*_lengths(config), *_checkpoints(config), *_stalls(config)]
+    if known := known_model(config.model.path):
+        found += memory_clashes(config, known.cache)
     if method.family == "evolution":
         found += _evolution(config)
     else:
@@ -49,6 +56,27 @@ def capacity_clashes(config: RunConfig, capacity: Capacity) -> list[Clash]:
         _over("CPU", config, resources.cpus_per_generator, cpus, capacity.cpus),
     )
     return [clash for clash in found if clash is not None]
+
+
+def memory_clashes(config: RunConfig, shape: CacheShape) -> list[Clash]:
+    """More episodes in flight than a generator's memory for keys and values holds, all of them at
+    their full length, where the model keeps ``shape`` of every token.
+
+    An engine would take them, and throw out of its memory what it has to compute again.
+    """
+    rollout, length = config.rollout, config.model.max_length_tokens
+    places = -(-rollout.max_concurrent // rollout.num_generators)
+    each, memory = shape.sequence_bytes(length, config.model.dtype), rollout.kv_cache_gib * GIB
+    if places * each <= memory:
+        return []
+    whose = "the generator" if rollout.num_generators == 1 else "each generator"
+    message = (
+        f"{places} episodes of up to {length} tokens take {places * each / GIB:.3g} GiB of keys "
+        f"and values, but {whose} has {rollout.kv_cache_gib:g} GiB, which holds "
+        f"{int(memory // each)}"
+    )
+    fields = ("rollout.max_concurrent", "rollout.kv_cache_gib", "model.max_length_tokens")
+    return [Clash(fields, message)]
 
 
 def _over(

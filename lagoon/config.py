@@ -53,7 +53,8 @@ class RolloutConfig(Section):
     """Sampling temperature of training rollouts. Empty takes the method's own: 1 for policy
     gradients, 0 (greedy) for evolution strategies."""
     kv_cache_gib: float = Field(1.0, gt=0)
-    """Memory for keys and values of each generator."""
+    """Memory for keys and values of each generator. It must hold all episodes that the generator
+    may have in flight, at model.max_length_tokens each."""
     weight_update_mode: WeightUpdateMode | None = None
     """Episodes in flight when new weights are published: "keep" freezes them for the moment and
     lets them go on with the new ones; "wait" publishes when they are over, and starts none

@@ -253,7 +253,9 @@ TOOL_ERRORS = Metric("rollout/tool_errors", "calls", "Failed tool calls in the s
 LOST_EPISODES = Metric(
     "rollout/lost_episodes",
     "episodes",
-    "Episodes so far that were lost with a generator and played again; label: reason.",
+    "Episodes so far that came to nothing; label reason: generator_died, unproved_weights (those "
+    "are played again), given_up (when the attempt ended). What they had sampled by then is not "
+    "known, and in no ledger.",
 )
 
 STEP_SECONDS = Metric("time/step_seconds", "s", "Wall-clock of the whole step.")

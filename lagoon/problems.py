@@ -32,7 +32,8 @@ def field_problems(error: ValidationError, model: type[BaseModel]) -> list[Field
             continue
         path, owner = _resolve(item["loc"], model)
         if item["type"] == "extra_forbidden" and owner is not None:
-            problems.append(_unknown_key(path, list(owner.model_fields)))
+            others = _owners(path[-1], item["loc"][:-1], model)
+            problems.append(_unknown_key(path, list(owner.model_fields), others))
         elif item["type"] == "union_tag_invalid" and owner is not None:
             problems.append(_unknown_name(path, str(item["ctx"]["tag"]), _names(path, owner)))
         elif item["type"] == "union_tag_not_found" and owner is not None:
@@ -44,7 +45,11 @@ def field_problems(error: ValidationError, model: type[BaseModel]) -> list[Field
     return problems
 
 
-def _unknown_key(path: list[str], known: list[str]) -> FieldProblem:
+def _unknown_key(path: list[str], known: list[str], others: list[str]) -> FieldProblem:
+    if others:
+        section = ".".join(path[:-1])
+        message = f"{path[-1]} is a setting of {' and '.join(others)} alone"
+        return FieldProblem((".".join(path), f"{section}.name"), message)
     near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
     hint = ".".join([*path[:-1], near[0]]) if near else None
     advice = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
@@ -56,6 +61,15 @@ def _unknown_name(path: list[str], name: str, known: list[str]) -> FieldProblem:
     advice = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     message = f"no {path[-1]} is called {name!r}; {advice}"
     return FieldProblem((f"{'.'.join(path)}.name",), message, near[0] if near else None)
+
+
+def _owners(key: str, location: Sequence[int | str], model: type[BaseModel]) -> list[str]:
+    """The names of the other choices for the section at ``location`` that have such a key."""
+    path, owner = _resolve(location, model)
+    if owner is None or not path or path[-1] not in owner.model_fields:
+        return []
+    choices = _models(owner.model_fields[path[-1]].annotation)
+    return [str(_tag(choice)) for choice in choices if key in choice.model_fields]
 
 
 def _names(path: list[str], owner: type[BaseModel]) -> list[str]:

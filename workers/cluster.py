@@ -23,7 +23,8 @@ from lagoon.homes import make_short_folder
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.actors.generator import GeneratorActor
 from workers.actors.trainer import TrainerActor
-from workers.generators import RunFailed, UpdateReport, failure
+from workers.generators import RunFailed, failure
+from workers.handles import UpdateReport
 from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
 from workers.settings import own_home
 from workers.step_report import StepReport
@@ -98,6 +99,10 @@ class RemoteGenerator(RemoteActor):
         """Wait for at least one finished episode and return all finished ones."""
         finished: list[Trajectory | EpisodeFailure] = await _answered(self._actor.collect.remote())
         return finished
+
+    async def give_up(self, trajectory_ids: Sequence[str]) -> None:
+        """End episodes that nobody waits for."""
+        await _answered(self._actor.give_up.remote(list(trajectory_ids)))
 
     async def openings(
         self, requests: Sequence[EpisodeRequest]

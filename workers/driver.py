@@ -27,7 +27,7 @@ from typing import Any
 
 import ray
 
-from lagoon.clashes import Capacity, capacity_clashes
+from lagoon.clashes import Capacity, capacity_clashes, memory_clashes
 from lagoon.config import RunConfig
 from lagoon.events import ResumedLogged, RunEnded
 from lagoon.spools import spool_of
@@ -36,12 +36,13 @@ from workers.assignment import Assignment, fetch_assignment, open_connection
 from workers.checkpoints import Checkpoints
 from workers.claim import UNCLAIMED, Claim, FencedOut
 from workers.environments import num_tasks
-from workers.generators import GeneratorHandle, Generators, RunFailed
+from workers.generators import Generators, RunFailed
+from workers.handles import GeneratorHandle
 from workers.heldout import heldout_indices
 from workers.loops.context import LoopContext, Outcome, Progress, supervised, unless_stopped
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop, TrainerHandle
-from workers.models.folders import ModelError, model_folder
+from workers.models.folders import ModelError, cache_shape, model_folder
 from workers.replacing import Replacements, Starter
 from workers.reporting import Reporter, SinkHandler
 from workers.resuming import FROM_THE_START, Candidates, Restored, restored
@@ -139,6 +140,7 @@ async def _start(config: RunConfig, surroundings: Surroundings) -> Started:
         folder = await in_thread(model_folder, config.model.path, surroundings.home, logger.info)
     except ModelError as error:
         raise RunFailed(f"The model cannot be used: {error}", traceback.format_exc()) from error
+    _check_memory(config, folder)
     reporter.status("starting", "Starting generators and trainer.")
     where = (config, folder, surroundings.places)
     checkpoint, version = begins.folder, begins.state.version
@@ -210,6 +212,13 @@ def _check_capacity(config: RunConfig) -> None:
     capacity = Capacity(cpus=available.get("CPU", 0), gpus=available.get("GPU", 0))
     for clash in capacity_clashes(config, capacity):
         raise RunFailed(f"The cluster is too small: {clash.message}.")
+
+
+def _check_memory(config: RunConfig, folder: Path) -> None:
+    """What validation checks for the models that it knows."""
+    shape = cache_shape(folder)
+    for clash in memory_clashes(config, shape) if shape else ():
+        raise RunFailed(f"The generators' memory is too small: {clash.message}.")
 
 
 def run_to_end(

@@ -24,7 +24,7 @@ from lagoon.evolution import NoiseKey
 from lagoon.homes import make_short_folder
 from workers import engine_process
 from workers.engine_settings import EngineSettings, engine_arguments, environment
-from workers.generators import UpdateReport
+from workers.handles import UpdateReport
 from workers.imports import uncollected
 from workers.models.writing import save_model_folder, weights_beside
 from workers.payload import Weights, write_payload

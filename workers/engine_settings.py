@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from lagoon.config import RunConfig
 from lagoon.homes import make_short_folder
+from lagoon.models import CACHE_BLOCK_TOKENS
 from workers.settings import own_home
 
 if TYPE_CHECKING:
     from vllm import AsyncEngineArgs
 
 GIB = 2**30
-CPU_BLOCK_TOKENS = 32
-"""Tokens of a block of the key-value cache: vLLM on CPU takes multiples of 32 (smallest block)."""
 PREFILL_TOKENS = 8192
 """Prompt tokens that one engine step may take in."""
 
@@ -110,7 +109,7 @@ def engine_arguments(model_folder: Path, settings: EngineSettings) -> AsyncEngin
         disable_log_stats=True,
         # The default of 128 on CPU is as long as a whole small conversation, and only full blocks
         # are found again: every turn would compute the ones before it anew.
-        block_size=CPU_BLOCK_TOKENS if settings.on_cpu else None,
+        block_size=CACHE_BLOCK_TOKENS if settings.on_cpu else None,
         # On a GPU vLLM schedules ahead of its own steps, which is worth more than cheap logprobs.
         scheduler_cls="workers.engine_scheduler.LogprobScheduler" if settings.on_cpu else None,
         weight_transfer_config=WeightTransferConfig(backend="lagoon"),

@@ -13,8 +13,10 @@ that several thousand short episodes cost a few hundred messages.
 Only a generator that has proved the weights it holds is given episodes. Episodes in flight during a
 publish go on with the new weights; what is given back before these are proved is held until they
 are, and lost when they are not at once. Lost episodes, those of a generator that died among them,
-are played again by whoever asked for them. What proves weights is the business of
-``workers.loops.proving``, which gives a replacement the present ones, too.
+are played again by whoever asked for them. Episodes that nobody waits for, because they are lost or
+whoever asked for them was cancelled, are given up: their generator is told to end them. What proves
+weights is the business of ``workers.loops.proving``, which gives a replacement the present ones,
+too.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from traceback import format_exception
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from lagoon.trajectory import Trajectory
-from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
+from workers.handles import GeneratorHandle, UpdateReport
+from workers.rollout import EpisodeFailure, EpisodeRequest
 from workers.seats import EpisodesLost, LossReason, Seat, again
-from workers.steering import Steerable
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -51,60 +53,6 @@ class RunFailed(Exception):
 
 class GeneratorDied(RunFailed):
     """A generator's process is gone, and another one takes its place."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateReport:
-    """What a generator's weights became after an ES update."""
-
-    checksum: str
-    update_norm: float
-    drift_norm: float
-    num_parameters: int
-
-
-class GeneratorHandle(Steerable, Protocol):
-    """A generator, wherever it runs."""
-
-    async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
-        """Start episodes."""
-        ...
-
-    async def collect(self) -> list[Trajectory | EpisodeFailure]:
-        """Wait for at least one finished episode and return all finished ones."""
-        ...
-
-    async def openings(
-        self, requests: Sequence[EpisodeRequest]
-    ) -> list[list[int]] | EpisodeFailure:
-        """The prompts that episodes begin with. Nothing is sampled."""
-        ...
-
-    async def probe(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Sampled]:
-        """The greedy continuations of prompts, ``num_tokens`` each."""
-        ...
-
-    async def tools_waited_for(self) -> tuple[int, int]:
-        """Episodes that wait for a tool at this moment, and all in flight."""
-        ...
-
-    async def publish(self, version: int, weights: Any) -> str:
-        """Load published weights; returns the checksum of what arrived."""
-        ...
-
-    async def perturb(self, seed: int, sigma: float, noise: str) -> None:
-        """Load the master weights plus noise."""
-        ...
-
-    async def update(
-        self, version: int, seeds: Sequence[int], coefficients: Sequence[float], noise: str
-    ) -> UpdateReport:
-        """Add a weighted sum of noise to the master weights and load them."""
-        ...
-
-    async def save(self, folder: str) -> None:
-        """Write the master weights as a model folder."""
-        ...
 
 
 Replacement = Callable[[int], Awaitable[GeneratorHandle]]
@@ -137,7 +85,9 @@ class Generators:
         self.arrived = asyncio.Event()
         """Set when there may be newcomers."""
         self.num_lost: Counter[str] = Counter()
-        """Episodes that were lost, and are to be played again, by reason."""
+        """Episodes that came to nothing, by reason."""
+        self._telling: set[asyncio.Task[None]] = set()
+        """Generators that are being told what nobody waits for."""
 
     @property
     def handles(self) -> list[GeneratorHandle]:
@@ -160,25 +110,31 @@ class Generators:
         self,
         requests: Sequence[EpisodeRequest],
         generator: int | None = None,
-        on_each: Callable[[], None] = lambda: None,
+        on_each: Callable[[Trajectory | None], None] = lambda _: None,
     ) -> list[Trajectory]:
         """Play episodes and return their trajectories, in the order of the requests.
 
         Runs on the least busy generator unless one is named; split a large set with ``spread``.
         Waits for a generator that has proved its weights. ``on_each`` is called whenever one of
-        the trajectories has come. Raises ``EpisodesLost`` when they are to be played again.
+        the trajectories has come, and with None when one never will. Raises ``EpisodesLost`` when
+        they are to be played again. When this is cancelled, what is in flight is given up.
         """
         generator = await self._open_one(generator)
         loop, seat = asyncio.get_running_loop(), self._seats[generator]
         futures: list[asyncio.Future[Trajectory]] = [loop.create_future() for _ in requests]
         ids = [request.trajectory_id for request in requests]
         for future in futures:
-            future.add_done_callback(lambda _: on_each())
+            future.add_done_callback(lambda done: on_each(_came(done)))
         self._waiting.update(zip(ids, futures, strict=True))
         seat.began(ids)
-        with suppress(GeneratorDied):  # its episodes are lost, these too, which is raised below
-            await self.ask(generator, lambda handle: handle.submit(requests))
-        return list(await asyncio.gather(*futures))
+        try:
+            with suppress(GeneratorDied):  # its episodes are lost, these too, which is raised below
+                await self.ask(generator, lambda handle: handle.submit(requests))
+            return list(await asyncio.gather(*futures))
+        except asyncio.CancelledError:
+            self._lose(ids, "given_up")
+            self._give_up(generator, ids)
+            raise
 
     async def _open_one(self, wanted: int | None) -> int:
         """The wanted generator, or the least busy one, once it is given episodes."""
@@ -241,6 +197,8 @@ class Generators:
     def _deliver(self, seat: Seat, item: Trajectory | EpisodeFailure) -> None:
         seat.ended(item.trajectory_id)
         if isinstance(item, EpisodeFailure):
+            if item.trajectory_id not in self._waiting:
+                return  # it failed before it could be told that nobody waits for it
             raise environment_failed(item)
         self._on_finished()
         finished = replace(item, completed_version=self._trainer_version())
@@ -258,9 +216,40 @@ class Generators:
     def _lose(self, ids: Iterable[str], reason: LossReason) -> None:
         for lost in ids:
             future = self._waiting.pop(lost, None)
-            if future is not None and not future.done():
-                self.num_lost[reason] += 1
+            if future is None:
+                continue
+            self.num_lost[reason] += 1
+            if reason == "given_up":
+                future.cancel()
+            elif not future.done():
                 future.set_exception(EpisodesLost(reason))
+
+    def _give_up(self, generator: int, ids: Iterable[str]) -> None:
+        """Have a generator end those of these episodes that it plays, without waiting for it."""
+        seat = self._seats[generator]
+        is_being_told = bool(seat.unwanted)
+        seat.unwanted.update(seat.playing.intersection(ids))
+        if seat.unwanted and not is_being_told:
+            task = asyncio.ensure_future(self._tell(generator))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell(self, generator: int) -> None:
+        """Consumes what nobody waits for at one generator; produces free places there."""
+        seat = self._seats[generator]
+        while seat.unwanted:
+            await self._have_ended(generator, sorted(seat.unwanted))
+
+    async def _have_ended(self, generator: int, unwanted: Sequence[str]) -> None:
+        seat = self._seats[generator]
+        try:
+            await self.ask(generator, lambda handle: handle.give_up(unwanted))
+        except RunFailed as error:  # of one that died, its pump hears as well
+            logger.warning("Episodes that nobody waits for may go on: %s", error)
+            seat.unwanted.difference_update(unwanted)
+        else:
+            for each in unwanted:
+                seat.ended(each)
 
     async def all_wait_for_tools(self) -> bool:
         """True when there are episodes in flight, and each of them waits for a tool to answer."""
@@ -284,7 +273,9 @@ class Generators:
     def distrust(self, generators: Iterable[int]) -> None:
         """Lose what generators have played since their weights changed: these are not known."""
         for index in generators:
-            self._lose(self._seats[index].disown(), "unproved_weights")
+            lost = self._seats[index].disown()
+            self._lose(lost, "unproved_weights")
+            self._give_up(index, lost)
 
     async def some_live(self) -> None:
         """Wait until there is one that lives."""
@@ -379,6 +370,11 @@ class Generators:
         self.newcomers.add(generator)
         self.arrived.set()
         self._lives.set()
+
+
+def _came(future: asyncio.Future[Trajectory]) -> Trajectory | None:
+    """The trajectory, if it has come."""
+    return None if future.cancelled() or future.exception() else future.result()
 
 
 def environment_failed(item: EpisodeFailure) -> RunFailed:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from workers.generators import GeneratorHandle, RunFailed
+from workers.generators import RunFailed
+from workers.handles import GeneratorHandle
 
 Starter = Callable[[int], Awaitable[GeneratorHandle]]
 """Ends what is left of the generator of that number; returns another one when it is ready."""

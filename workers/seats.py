@@ -19,10 +19,10 @@ from lagoon.trajectory import Trajectory
 from workers.rollout import EpisodeRequest
 
 if TYPE_CHECKING:
-    from workers.generators import GeneratorHandle
+    from workers.handles import GeneratorHandle
 
-LossReason = Literal["generator_died", "unproved_weights"]
-"""Why the episodes of a generator are lost."""
+LossReason = Literal["generator_died", "unproved_weights", "given_up"]
+"""Why episodes come to nothing: the first two are played again."""
 
 
 class EpisodesLost(Exception):
@@ -47,6 +47,8 @@ class Seat:
     handle: GeneratorHandle
     playing: set[str] = field(default_factory=set)
     """Episodes that it has not given back."""
+    unwanted: set[str] = field(default_factory=set)
+    """Those of them that nobody waits for: it is being told."""
     is_open: bool = False
     """It has proved its weights and is given episodes."""
     held: list[Trajectory] | None = None
@@ -65,8 +67,9 @@ class Seat:
         self.idle.clear()
 
     def ended(self, episode: str) -> None:
-        """It gave one back."""
+        """It gave one back, or has given it up."""
         self.playing.discard(episode)
+        self.unwanted.discard(episode)
         if not self.playing:
             self.idle.set()
 
@@ -83,7 +86,7 @@ class Seat:
 
     def disown(self) -> list[str]:
         """Its weights are not known. Returns the episodes that were played with them: those held
-        and those in flight, which it goes on with all the same."""
+        and those in flight."""
         held, self.held = self.held or [], []
         return [*self.playing, *(trajectory.trajectory_id for trajectory in held)]
 
@@ -92,5 +95,6 @@ class Seat:
         lost = self.disown()
         self.is_gone, self.is_open, self.held = True, False, None
         self.playing.clear()
+        self.unwanted.clear()
         self.idle.set()
         return lost

@@ -6,11 +6,10 @@ from __future__ import annotations
 from typing import Literal
 
 from lagoon.methods.bounded import Bounded
-from lagoon.methods.corrected import Corrected
 from lagoon.methods.grouped import GroupRelative
 
 
-class AsyncGRPO(Bounded, Corrected, GroupRelative):
+class AsyncGRPO(Bounded, GroupRelative):
     """GRPO on whatever the generators have finished, with an optional bound on its age
     (arXiv:2505.24298). The oldest finished groups make the next batch."""
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from lagoon.clashes import Clash
-from lagoon.methods.base import PolicyGradient
+from lagoon.methods.corrected import Corrected
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
 
 
-class Bounded(PolicyGradient):
+class Bounded(Corrected):
     """A method whose staleness may be bounded (arXiv:2505.24298).
 
     A bound holds new rollouts back until they can be trained on within it. It counts them in the
@@ -30,7 +30,8 @@ class Bounded(PolicyGradient):
     slow is dropped more often: the ledger counts it."""
 
     def clashes(self, config: RunConfig) -> list[Clash]:
-        """A second check of a bound that there is not, or that nothing can exceed."""
+        """A second check of a bound that there is not, or that nothing can exceed; and a bound that
+        the loss would know nothing of."""
         found = super().clashes(config)
         if self.drop_stale and not self.max_staleness:
             message = (
@@ -39,6 +40,13 @@ class Bounded(PolicyGradient):
                 else "with max_staleness 0 nothing is stale: drop_stale has no effect"
             )
             found.append(Clash(("method.drop_stale", "method.max_staleness"), message))
+        if self.correction == "none" and self.max_staleness:
+            message = (
+                f"tokens may be {self.max_staleness} versions old, and without a correction the "
+                "loss takes them for the present policy's: choose one (without any bound, none is "
+                "the uncorrected baseline)"
+            )
+            found.append(Clash(("method.max_staleness", "method.correction"), message))
         return found
 
     @property

@@ -22,14 +22,13 @@ from lagoon.critic import (
 from lagoon.losses import token_weights
 from lagoon.methods.actor_critic import ActorCritic
 from lagoon.methods.bounded import Bounded
-from lagoon.methods.corrected import Corrected
 
 if TYPE_CHECKING:
     from lagoon.config import RunConfig
     from lagoon.losses import Loss, TokenBatch
 
 
-class SAO(Bounded, Corrected, ActorCritic):
+class SAO(Bounded, ActorCritic):
     """Single-rollout asynchronous optimization (arXiv:2607.07508).
 
     A trajectory may be trained on as soon as it ends: no group waits for its slowest one. A critic

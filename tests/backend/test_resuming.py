@@ -319,7 +319,10 @@ async def test_a_fork_begins_with_its_parents_checkpoint_and_leaves_it_alone(
     ("changes", "field"),
     [
         ({"method": {"name": "es"}}, "method.name"),
-        ({"model": {"path": "smollm2-135m-instruct"}}, "model.path"),
+        (
+            {"model": {"path": "smollm2-135m-instruct"}, "rollout": {"max_concurrent": 64}},
+            "model.path",
+        ),
         ({"budget": {"max_steps": 8}}, "budget.max_steps"),
     ],
 )

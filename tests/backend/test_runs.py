@@ -56,6 +56,37 @@ async def test_a_group_of_one_is_refused_for_grpo(api: Api) -> None:
     assert error["fields"] == ["method.group_size", "method.name"]
 
 
+async def test_what_asynchronous_training_cannot_honour_is_refused_at_the_fields(api: Api) -> None:
+    small = {"kv_cache_gib": 0.01}
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        (
+            {"method": {"name": "async_grpo", "max_staleness": 2, "correction": "none"}},
+            ["method.max_staleness", "method.correction"],
+        ),
+        (
+            {"method": {"name": "pace", "num_prompts": 8, "target": 7}},
+            ["method.target", "method.num_prompts"],
+        ),
+        (
+            {"method": {"name": "async_grpo", "critic_warmup_steps": 3}},
+            ["method.critic_warmup_steps", "method.name"],
+        ),
+        ({"method": {"name": "pace", "gamma": -1}}, ["method.gamma"]),
+        (
+            {"method": {"name": "pace"}, "rollout": small},
+            ["rollout.max_concurrent", "rollout.kv_cache_gib", "model.max_length_tokens"],
+        ),
+    ]
+    ada = await api.user()
+    for changes, fields in cases:
+        answer = await ada.post("/runs/validate", json={"config": config(**changes)})
+        assert answer.status_code == 422
+        [error] = answer.json()["errors"]
+        assert error["fields"] == fields
+        assert error["message"]
+        assert error["hint"] is None
+
+
 async def test_more_gpus_than_the_cluster_has_are_refused(api: Api) -> None:
     body = {"ray": "ok", "cluster": {"cpus": 8, "gpus": 1}, "jobs": []}
     assert (await api.workers.post("/internal/observations", json=body)).status_code == 204

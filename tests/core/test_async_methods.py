@@ -65,6 +65,23 @@ def test_the_method_decides_what_becomes_of_episodes_in_flight_unless_the_run_do
             {"method.drop_stale", "method.max_staleness"},
         ),
         (
+            {"method": {"name": "async_grpo", "max_staleness": 2, "correction": "none"}},
+            {"method.max_staleness", "method.correction"},
+        ),
+        (
+            {"method": {"name": "sao", "group_size": 2}},
+            {"method.group_size", "method.name"},
+        ),
+        (
+            {"method": {"name": "pace", "target": 15}},
+            {"method.target", "method.num_prompts"},
+        ),
+        (
+            {"method": {"name": "async_grpo", "critic_updates": 2}},
+            {"method.critic_updates", "method.name"},
+        ),
+        ({"method": {"name": "pace", "gamma": -0.1}}, {"method.gamma"}),
+        (
             {"method": {"name": "async_grpo", "group_size": 1}},
             {"method.group_size", "method.name"},
         ),
@@ -89,6 +106,21 @@ def test_what_would_have_no_effect_is_refused_with_its_fields(
         grpo_config(**sections)
     (problem,) = field_problems(caught.value, RunConfig)
     assert set(problem.fields) == fields
+
+
+def test_without_a_correction_there_is_no_bound_or_nothing_stale() -> None:
+    for bound in (None, 0):
+        method = with_method(name="async_grpo", correction="none", max_staleness=bound).method
+        assert not method.needs_behavior
+
+
+def test_a_critic_belongs_to_methods_without_groups() -> None:
+    with pytest.raises(ValidationError) as caught:
+        grpo_config(method={"name": "pace", "critic_updates": 2, "grup_size": 4})
+    problems = {each.fields[0]: each for each in field_problems(caught.value, RunConfig)}
+    assert problems["method.critic_updates"].message == "critic_updates is a setting of sao alone"
+    assert problems["method.grup_size"].fields == ("method.grup_size",)
+    assert problems["method.grup_size"].hint == "method.group_size"
 
 
 def test_the_bounds_of_a_correction_are_its_own_unless_the_run_sets_them() -> None:

@@ -1,10 +1,11 @@
 import pytest
 from pydantic import ValidationError
 
-from lagoon.clashes import Capacity, capacity_clashes
+from lagoon.clashes import Capacity, capacity_clashes, memory_clashes
 from lagoon.config import RunConfig
 from lagoon.environments import ENVIRONMENTS
 from lagoon.methods import METHODS
+from lagoon.models import CacheShape
 from lagoon.problems import FieldProblem, field_problems
 from tests.builders import es_config, grpo_config
 
@@ -186,6 +187,55 @@ def test_generators_that_do_not_fit_alone_are_not_the_trainers_clash() -> None:
     config = grpo_config(resources={"cpus_per_generator": 8}, trainer={"cpus": 1})
     (clash,) = capacity_clashes(config, Capacity(cpus=4, gpus=0))
     assert clash.fields == ("rollout.num_generators", "resources.cpus_per_generator")
+
+
+@pytest.mark.parametrize(
+    ("rollout", "length", "message"),
+    [
+        (
+            {},
+            256,
+            "128 episodes of up to 256 tokens take 1.41 GiB of keys and values, but the generator "
+            "has 1 GiB, which holds 91",
+        ),
+        (
+            {"num_generators": 2, "max_concurrent": 129, "kv_cache_gib": 0.5},
+            225,
+            "65 episodes of up to 225 tokens take 0.714 GiB of keys and values, but each generator "
+            "has 0.5 GiB, which holds 45",
+        ),
+    ],
+)
+def test_more_concurrency_than_the_engines_memory_holds_is_refused(
+    rollout: dict, length: int, message: str
+) -> None:
+    model = {"path": "smollm2-135m-instruct", "max_length_tokens": length}
+    (problem,) = problems(minimal({"name": "grpo"}, model=model, rollout=rollout))
+    assert problem.fields == (
+        "rollout.max_concurrent",
+        "rollout.kv_cache_gib",
+        "model.max_length_tokens",
+    )
+    assert problem.message == message
+    fits = int(message.rpartition(" ")[2]) * rollout.get("num_generators", 1)
+    for places, clashes in ((fits, False), (fits + 1, True)):
+        sections = {"model": model, "rollout": rollout | {"max_concurrent": places}}
+        try:
+            RunConfig.model_validate(minimal({"name": "grpo"}, **sections))
+        except ValidationError:
+            assert clashes
+        else:
+            assert not clashes
+
+
+def test_half_the_bytes_of_a_number_hold_twice_as_many_episodes() -> None:
+    shape = CacheShape(num_layers=2, num_heads=4, head_size=8)
+    assert shape.sequence_bytes(33, "float32") == 64 * 2 * 2 * 4 * 8 * 4
+    assert shape.sequence_bytes(33, "bfloat16") * 2 == shape.sequence_bytes(64, "float32")
+    config = grpo_config(model={"path": "/models/mine"}, rollout={"kv_cache_gib": 2**-10})
+    assert memory_clashes(config, shape)[0].message.endswith("which holds 8")
+    roomy = grpo_config(model={"path": "/models/mine"}, rollout={"max_concurrent": 4096})
+    assert not memory_clashes(roomy, shape)
 
 
 def test_the_method_decides_the_temperature_unless_the_run_does() -> None:

@@ -16,7 +16,8 @@ from lagoon.metrics import LEARNING_RATE, LOSS, Metric
 from lagoon.points import Point
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.checkpoints import Checkpoints
-from workers.generators import Generators, Replacement, UpdateReport
+from workers.generators import Generators, Replacement
+from workers.handles import UpdateReport
 from workers.loops.context import LoopContext, Progress
 from workers.reporting import Reporter
 from workers.resuming import FROM_THE_START, Restored, restored
@@ -68,6 +69,7 @@ class FakeGenerator:
         self.version = 0
         self.perturbed_with: int | None = None
         self.calls: list[tuple[Any, ...]] = []
+        self.given_up: list[str] = []
         self.checksum = "initial"
         self.weights: Any = 0
         self.is_paused = False
@@ -102,6 +104,9 @@ class FakeGenerator:
         while not self._finished.empty():
             finished.append(self._finished.get_nowait())
         return finished
+
+    async def give_up(self, trajectory_ids: Sequence[str]) -> None:
+        self.given_up += trajectory_ids
 
     async def openings(
         self, requests: Sequence[EpisodeRequest]

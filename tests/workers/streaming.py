@@ -73,6 +73,8 @@ class StreamingGenerator(FakeGenerator):
         self.has_begun = False
         """It was given an episode: before, its death costs the attempt."""
         self.playing: list[Playing] = []
+        self.begun: list[Playing] = []
+        """All that it was ever given."""
         self.sampled_with: dict[str, list[Any]] = {}
         self.is_dead = False
         self._something = asyncio.Event()
@@ -99,6 +101,7 @@ class StreamingGenerator(FakeGenerator):
             self.calls.append(("play", request.split, request.prompt_id, self.version))
             length = self.chance.order.randint(1, self.chance.most_tokens)
             self.playing.append(Playing(request, length))
+            self.begun.append(self.playing[-1])
         self._something.set()
 
     async def collect(self) -> list[Any]:
@@ -139,6 +142,13 @@ class StreamingGenerator(FakeGenerator):
         self.live()
         await super().steer(places, is_paused=is_paused)
         self._something.set()
+
+    async def give_up(self, trajectory_ids: Sequence[str]) -> None:
+        await self.chance.pause()
+        self.live()
+        await super().give_up(trajectory_ids)
+        names = set(trajectory_ids)
+        self.playing = [each for each in self.playing if each.request.trajectory_id not in names]
 
     async def probe(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Sampled]:
         await self.chance.pause()

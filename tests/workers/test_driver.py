@@ -10,6 +10,8 @@ from lagoon.homes import short_folder
 from tests.builders import es_config
 from workers.assignment import Assignment
 from workers.cluster import own_cluster
+from workers.driver import _check_memory
+from workers.generators import RunFailed
 from workers.reporting import Reporter, SinkHandler
 from workers.sink import Sink
 from workers.standalone import Run, train_standalone
@@ -78,6 +80,23 @@ def test_a_folder_that_holds_a_run_takes_no_second_one(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         train_standalone(es_config(seed=7), tmp_path, tmp_path / "home", run=ends("finished"))
     assert {path: path.read_text() for path in tmp_path.iterdir()} == before
+
+
+def test_the_memory_for_a_model_that_validation_does_not_know_is_checked_before_it_is_loaded(
+    tmp_path: Path,
+) -> None:
+    shape = {"num_hidden_layers": 30, "num_attention_heads": 3, "head_dim": 64}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    config = es_config(model={"path": str(tmp_path)}, rollout={"max_concurrent": 92})
+    with pytest.raises(
+        RunFailed, match=r"too small: 92 episodes of up to .* GiB, which holds 91\."
+    ):
+        _check_memory(config, tmp_path)
+    _check_memory(
+        es_config(model={"path": str(tmp_path)}, rollout={"max_concurrent": 91}), tmp_path
+    )
+    (tmp_path / "config.json").write_text("{}")
+    _check_memory(config, tmp_path)  # where nothing is known nothing is refused
 
 
 def test_a_cluster_of_our_own_keeps_its_sockets_in_the_homes_short_folder(tmp_path: Path) -> None:

@@ -129,6 +129,41 @@ async def test_an_engine_that_dies_while_every_episode_waits_is_noticed() -> Non
         await ours.collect()
 
 
+async def test_an_episode_that_is_given_up_leaves_its_place_and_nothing_to_collect() -> None:
+    stage = Stage()
+    ours = episodes(stage.play, max_concurrent=2)
+    ours.submit([request(name) for name in "abcd"])
+    await settled()
+    given_up = stage.open["a"]
+    ours.give_up(["a", "c", "who?"])  # "c" has no place yet
+    await settled()
+    assert given_up.cancelled()
+    assert list(stage.open) == ["a", "b", "d"]
+    assert ours.num_playing == 2
+    stage.end("b")
+    assert [item.trajectory_id for item in await ours.collect()] == ["b"]
+    ours.give_up(["b"])  # it has ended
+
+
+async def test_an_environment_that_does_not_take_being_given_up_is_not_listened_to() -> None:
+    async def play(request: EpisodeRequest) -> Trajectory:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise RuntimeError("I was not done") from error
+        raise AssertionError("nobody sets it")
+
+    ours = episodes(play)
+    ours.submit([request("a")])
+    await settled()
+    ours.give_up(["a"])
+    await settled()
+    collecting = asyncio.ensure_future(ours.collect())
+    await settled()
+    assert not collecting.done()
+    collecting.cancel()
+
+
 BROKEN = 7
 
 

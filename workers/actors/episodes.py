@@ -5,6 +5,7 @@
     submit ─▶ waiting for a place ─▶ playing (at most ``max_concurrent``) ─▶ finished ─▶ collect
                                         │ the environment raised ─▶ EpisodeFailure ──────┘
                                         │ the engine failed ─▶ collect raises
+                                        │ given up ─▶ nothing: its turn is cut, its place is free
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class Episodes:
         self._check = check
         self._fatal = fatal
         self._places = Places(max_concurrent)
-        self._playing: set[asyncio.Task[None]] = set()
+        self._playing: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Those, and what has been given up and is not over."""
         self._finished: list[Trajectory | EpisodeFailure] = []
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
@@ -81,8 +84,17 @@ class Episodes:
         """Start episodes as soon as there is a place for them, in this order."""
         for request in requests:
             task = asyncio.create_task(self._play_one(request))
-            self._playing.add(task)
-            task.add_done_callback(self._playing.discard)
+            self._playing[request.trajectory_id] = task
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def give_up(self, names: Iterable[str]) -> None:
+        """End episodes, of which nothing is collected: what they wait for is cancelled, a turn in
+        the engine or an answer of the environment, and they make room as soon as that has ended.
+        """
+        for name in names:
+            if task := self._playing.pop(name, None):
+                task.cancel()
 
     def resize(self, places: int) -> None:
         """Play that many at once from now on; those that are played go on."""
@@ -90,7 +102,7 @@ class Episodes:
 
     @property
     def num_playing(self) -> int:
-        """Episodes that were submitted and have not ended."""
+        """Episodes that were submitted, and have neither ended nor been given up."""
         return len(self._playing)
 
     async def collect(self) -> list[Trajectory | EpisodeFailure]:
@@ -112,15 +124,17 @@ class Episodes:
         return finished
 
     async def _play_one(self, request: EpisodeRequest) -> None:
+        found: Trajectory | EpisodeFailure
         try:
             async with self._places:
-                trajectory = await self._play(request)
-            self._finished.append(trajectory)
+                found = await self._play(request)
         except self._fatal as error:
             self._failure = error
+            self._changed.set()
+            return
         except Exception as error:  # an environment's bug must reach the driver, not end the task
             message = f"{type(error).__name__}: {error}"
-            self._finished.append(
-                EpisodeFailure(request.trajectory_id, message, traceback.format_exc())
-            )
-        self._changed.set()
+            found = EpisodeFailure(request.trajectory_id, message, traceback.format_exc())
+        if self._playing.pop(request.trajectory_id, None):  # or it was given up
+            self._finished.append(found)
+            self._changed.set()

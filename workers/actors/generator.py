@@ -23,7 +23,7 @@ from workers.engine import EngineFailed, VLLMEngine
 from workers.engine_settings import engine_settings
 from workers.environments import make_environment
 from workers.environments.base import Environment
-from workers.generators import UpdateReport
+from workers.handles import UpdateReport
 from workers.payload import Weights
 from workers.rollout import EpisodeFailure, EpisodeLimits, EpisodeRequest, Sampled, play
 
@@ -83,6 +83,10 @@ class GeneratorActor:
     async def collect(self) -> list[Trajectory | EpisodeFailure]:
         """Wait for at least one finished episode, and return all finished ones."""
         return await self._episodes.collect()
+
+    async def give_up(self, trajectory_ids: Sequence[str]) -> None:
+        """End episodes that nobody waits for."""
+        self._episodes.give_up(trajectory_ids)
 
     async def openings(
         self, requests: Sequence[EpisodeRequest]

@@ -8,7 +8,8 @@
           └─ first those that an earlier attempt had issued
 
 A prompt whose episodes are lost is played again, and not dropped: who loses only what takes long
-learns from what does not.
+learns from what does not. What others of its group had finished is dropped from the books of
+tokens. When the run ends, what is in flight is given up, and its prompts stay issued.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import cast
 
 from lagoon.methods import PolicyGradient
 from lagoon.staleness import admissible
-from lagoon.trajectory import TrajectoryGroup
+from lagoon.trajectory import Trajectory, TrajectoryGroup
 from workers.loops.context import LoopContext
 from workers.loops.pool import Pool
 from workers.seats import EpisodesLost, again
@@ -38,6 +39,8 @@ class Rollout:
         """In the run's prompt order."""
         self.num_playing = num_trajectories
         """Trajectories that have not come back."""
+        self.finished: list[Trajectory] = []
+        """Those that have."""
 
 
 class Admission:
@@ -96,22 +99,31 @@ class Admission:
             self._blocked_seconds += now - self._blocked_since
         self._blocked_since = now if is_blocked else None
 
-    async def cancel(self) -> None:
-        """End all rollouts."""
+    async def give_up(self) -> None:
+        """End all rollouts, and start no others. Their prompts stay in flight: they are played by
+        whoever goes on from here."""
+        self.version = None
         for task in self._rollouts:
             task.cancel()
         await asyncio.gather(*self._rollouts, return_exceptions=True)
+        for task in list(self._rollouts):
+            self._take_back(task)
+
+    def _take_back(self, task: asyncio.Task[None]) -> None:
+        """A rollout came to nothing: its prompt is to be played again, as a whole."""
+        rollout = self._rollouts.pop(task)
+        self._tries[rollout.position] += 1
+        self._again.append(rollout.position)
+        self._pool.lose(rollout.finished)
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        """Forget an ended rollout; wake ``run``, which is supervised, when it failed.
+        """Wake ``run``, which is supervised, when a rollout has failed.
 
-        The prompt of one that failed stays in flight: it was neither trained on nor dropped.
+        Its prompt stays in flight: it was neither trained on nor dropped.
         """
-        if task.cancelled() or task.exception() is None:
-            self._rollouts.pop(task, None)
-            return
-        self._failure = task.exception()
-        self._changed.set()
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = task.exception()
+            self._changed.set()
 
     def _next_position(self) -> int | None:
         """The prompt to start now: one that was issued before, or a new one."""
@@ -156,9 +168,7 @@ class Admission:
             played = await self._context.generators.play(requests, on_each=self._counting(rollout))
         except EpisodesLost as lost:
             logger.warning("prompt %d is played again: its episodes are lost (%s)", position, lost)
-            self._tries[position] += 1
-            del self._rollouts[task]
-            self._again.append(position)
+            self._take_back(task)
         else:
             # All at once: a checkpoint has the prompt either in flight or in the pool.
             del self._rollouts[task]
@@ -166,9 +176,11 @@ class Admission:
             self._pool.complete(self._method, group)
         self._changed.set()
 
-    def _counting(self, rollout: Rollout) -> Callable[[], None]:
-        def one_came_back() -> None:
+    def _counting(self, rollout: Rollout) -> Callable[[Trajectory | None], None]:
+        def one_came_back(trajectory: Trajectory | None) -> None:
             rollout.num_playing -= 1
+            if trajectory is not None:
+                rollout.finished.append(trajectory)
             self._changed.set()
 
         return one_came_back

@@ -141,7 +141,7 @@ class PolicyGradientLoop:
             raise
         finally:
             await self._evaluations.cancel()
-            await self.admission.cancel()
+            await self.admission.give_up()
 
     def state(self) -> LoopState:
         """What is needed to go on from here. A batch drawn but not trained on goes back."""
@@ -188,11 +188,18 @@ class PolicyGradientLoop:
             elif context.is_evaluated(self.version):
                 self.admission.version = None
             await self._evaluations.after_update(self.state, self._save)
-        self.admission.version = None
+        await self._give_up()
         await self._evaluations.over()
         if self.version == context.begins.version and context.stop.is_set():
             return "stopped"  # nothing was trained: there is nothing to save
         return await context.conclude(self.state, self._save)
+
+    async def _give_up(self) -> None:
+        """End what is in flight: nobody waits for it, and the last evaluation would behind it."""
+        await self.admission.give_up()
+        if num_lost := self.context.generators.num_lost["given_up"]:
+            lost = point(m.LOST_EPISODES, num_lost, reason="given_up")
+            self.context.reporter.step(self.version, [lost])
 
     def _admit(self, is_open: bool) -> None:
         """Open admission at the version that the generators hold, or close it."""

@@ -34,6 +34,9 @@ from workers.loops.state import LoopState
 
 Score = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Sequence[float]]]]
 """The log-probabilities of each trajectory's own tokens under the trainer's present policy."""
+GROUP_LOST = "group_lost"
+"""Why a finished trajectory is dropped whose prompt is played again: others of its group were lost
+with their generator, or the attempt ended before they did."""
 
 
 class Pool:
@@ -92,6 +95,13 @@ class Pool:
         kept = TrajectoryGroup(group.prompt_id, tuple(whole))
         self.books = books.complete(kept)
         self.ready.append(PooledGroup.of(kept))
+
+    def lose(self, finished: Sequence[Trajectory]) -> None:
+        """A prompt in flight is played again from its beginning: what was finished is dropped."""
+        books = self.books.sample(sum(each.num_actions for each in finished))
+        for each in finished:
+            books = books.drop_member(GROUP_LOST, each)
+        self.books = books
 
     async def draw(
         self, method: PolicyGradient, version: int, score: Score

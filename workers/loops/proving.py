@@ -36,7 +36,8 @@ from workers.canary import (
     described,
     have_moved,
 )
-from workers.generators import UpdateReport, environment_failed
+from workers.generators import environment_failed
+from workers.handles import UpdateReport
 from workers.loops.context import LoopContext, unless_stopped
 from workers.proof import (
     TOLERANCE_NATS,

@@ -13,7 +13,7 @@ from typing import Any
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 
-from lagoon.models import MODELS, known_model
+from lagoon.models import MODELS, CacheShape, known_model
 from workers.models.recipes import SMOLLM2, TINY, MissingWeights, Recipe, fingerprint
 
 Progress = Callable[[str], None]
@@ -64,6 +64,25 @@ def check_folder(folder: Path) -> None:
             raise ModelError(
                 f"model folder {folder} has no {what} (looked for {' or '.join(names)})"
             )
+
+
+def cache_shape(folder: Path) -> CacheShape | None:
+    """What the model in ``folder`` keeps of every token, as its configuration has it.
+
+    None where that does not follow from it: not every layer keeps all tokens, or not as keys and
+    values.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = config.get("text_config") or config
+        layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
+        size = config.get("head_dim") or config["hidden_size"] // heads
+        shape = CacheShape(int(layers), int(config.get("num_key_value_heads") or heads), int(size))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    has_windows = config.get("sliding_window") and config.get("use_sliding_window", True)
+    others = {*(config.get("layer_types") or ())} - {"full_attention"}
+    return None if has_windows or others or "kv_lora_rank" in config else shape
 
 
 def build(name: str, home: Path, progress: Progress = lambda line: None) -> Path:

