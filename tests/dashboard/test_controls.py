@@ -74,21 +74,21 @@ def test_a_refused_change_is_told_with_its_reason() -> None:
     assert "below the batch of 4" in text(tested)
 
 
-def changed_twice() -> dict[str, Any]:
+def changed_twice(fake: FakeApi) -> dict[str, Any]:
     made = [
         canned.change(1, {"method.target": 8}, {"method.target": 12}),
         canned.change(2, {"paused": False}, {"paused": True}, "superseded", why="A later one."),
         canned.change(3, {"method.gamma": 4.0}, {"method.gamma": 1.0}, version=20),
     ]
-    return {"values": {}, "changes": made}
+    return {**fake.controls_of("r7k2m9qd"), "changes": made}
 
 
 def test_who_changed_what_and_when_is_a_table_and_rules_on_the_curves() -> None:
     fake = paced(num_changes=3)
-    fake.controls["r7k2m9qd"] = changed_twice()
+    fake.controls["r7k2m9qd"] = changed_twice(fake)
     tested = open_page(fake, "run", run="r7k2m9qd", tab="controls")
     shown = text(tested)
-    for words in ("target 8 → 12", "gamma 4 → 1", "superseded", "in effect", "admin"):
+    for words in ("target 8 → 12", "gamma 4 → 1", "superseded", "applied", "admin"):
         assert words in shown
     tested = open_page(fake, "run", run="r7k2m9qd", tab="overview")
     found = [json.loads(chart.proto.spec) for chart in tested.get("plotly_chart")]

@@ -16,7 +16,7 @@ from lagoon.controls import PAUSED
 
 CHIPS = {
     "pending": ("waits for the driver", "warn"),
-    "applied": ("in effect", "good"),
+    "applied": ("applied", "good"),
     "superseded": ("superseded", ""),
     "refused": ("refused", "bad"),
     "never": ("the run ended before", ""),
@@ -32,11 +32,11 @@ def form(site: Site, detail: records.RunDetail) -> None:
         values = site.api.controls(detail["id"])["values"]
         with st.form("controls", border=True):
             st.html(markup.heading("Change", "From the next batch on, at a version that is noted"))
-            given = {
-                path: _input(detail, path, value)
-                for path, value in values.items()
-                if path != PAUSED
-            }
+            shown = [path for path in values if path != PAUSED]
+            given = {}
+            for column, path in zip(st.columns(len(shown)), shown, strict=True):
+                with column:
+                    given[path] = _input(detail, path, values[path])
             if not st.form_submit_button("Change", type="primary"):
                 return
         changed = {path: value for path, value in given.items() if value != values[path]}
@@ -67,7 +67,7 @@ def show(area: RunArea) -> None:
     """Every change, newest first: what, who, when, and what became of it."""
     changes = area.controls_of_run["changes"]
     with st.container(key="panel_changes"):
-        st.html(markup.heading("Changes", "Those in effect are rules on the curves"))
+        st.html(markup.heading("Changes", "Those that were applied are rules on the curves"))
         if not changes:
             words = "Nothing was changed while the run went on."
             st.html(markup.notice(words))

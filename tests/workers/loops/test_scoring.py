@@ -144,30 +144,30 @@ class Still(StreamingTrainer):
 
 @pytest.mark.parametrize("mode", ["keep", "wait", "abort"])
 async def test_at_a_learning_rate_of_0_nothing_drifts_and_pace_ranks_by_waiting_alone(
-    tmp_path: Path, mode: str
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the loop: every score is a number of versions waited, as for a filter of ages; and no
     trajectory is passed through the trainer twice at one version."""
     chosen: list[tuple[Selection, list[float]]] = []
+    select = Pace.select
 
-    class Watched(Pace):
-        def select(
-            self, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]
-        ) -> Selection:
-            found = super().select(pool, version, memory)
-            waited = [
-                sum(version - each.completed_version for each in pooled.group.trajectories) / 2
-                for pooled in pool
-            ]
-            chosen.append((found, waited))
-            return found
+    def watched(
+        self: Pace, pool: Sequence[PooledGroup], version: int, memory: Mapping[str, float]
+    ) -> Selection:
+        found = select(self, pool, version, memory)
+        waited = [
+            sum(version - each.completed_version for each in pooled.group.trajectories) / 2
+            for pooled in pool
+        ]
+        chosen.append((found, waited))
+        return found
 
+    monkeypatch.setattr(Pace, "select", watched)
     chance = Chance(4, most_tokens=12)
     config = overlapping(PACED | {"smoothing": 0.0}, mode, steps=12)
     context, _ = loop_context(config, [StreamingGenerator(chance) for _ in "ab"], tmp_path)
     trainer = Still(chance)
     loop = PolicyGradientLoop(context, trainer)
-    loop.method = Watched.model_validate(config.method.model_dump())
     await loop.run()
     assert set(trainer.passes.values()) == {1}
     assert 0 < loop.pool.memory["noise"] <= trainer.NOISE
