@@ -150,13 +150,6 @@ class StreamingGenerator(FakeGenerator):
         await super().steer(places, is_paused=is_paused)
         self._something.set()
 
-    async def give_up(self, trajectory_ids: Sequence[str]) -> None:
-        await self.chance.pause()
-        self.live()
-        await super().give_up(trajectory_ids)
-        names = set(trajectory_ids)
-        self.playing = [each for each in self.playing if each.request.trajectory_id not in names]
-
     async def probe(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Sampled]:
         await self.chance.pause()
         self.live()
