@@ -12,10 +12,11 @@ hash = $(shell cat $(1) | sha256sum | cut -c1-16)
 CPU_STAMP := .venv/stamps/cpu-$(call hash,requirements/cpu.txt pyproject.toml)
 DEV_STAMP := .venv/stamps/dev-$(call hash,requirements/dev.txt)
 GYM_STAMP := .venv/stamps/reasoning-gym-$(call hash,requirements/reasoning-gym.txt)
+PEERS_STAMP := .venv/stamps/peers-$(call hash,requirements/peers.txt)
 HEAVY := engine or stack or browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help install run test check bench dev reasoning-gym
+.PHONY: help install run test check bench dev reasoning-gym peers
 
 help:
 	@echo 'make install          what a run needs, in .venv'
@@ -47,13 +48,15 @@ else
 	$(BIN)/python -m pytest -rs -m 'not gpu and ($(HEAVY))' --durations 10
 endif
 
-# Of the benchmarks, instruct alone plays reasoning-gym, whose requirements include matplotlib.
-bench: install $(if $(filter instruct,$(NAME)),reasoning-gym)
+# Two benchmarks play reasoning-gym, whose requirements include matplotlib; one runs TRL.
+bench: install $(if $(filter instruct peers,$(NAME)),reasoning-gym) $(if $(filter peers,$(NAME)),peers)
 	$(BIN)/python -m benchmarks.$(or $(NAME),$(error which one? make bench NAME=quickstart)) $(ARGS)
 
 dev: $(DEV_STAMP)
 
 reasoning-gym: install $(GYM_STAMP)
+
+peers: install $(PEERS_STAMP)
 
 .venv/bin/python:
 	@.ci/venv
@@ -77,3 +80,12 @@ $(GYM_STAMP): $(CPU_STAMP)
 	  || { echo 'reasoning-gym needs the C headers of Python (python3-dev)'; exit 1; }
 	$(PIP) install --quiet --no-deps -r requirements/reasoning-gym.txt
 	@mkdir -p $(@D) && rm -f $(@D)/reasoning-gym-* && touch $@
+
+$(PEERS_STAMP): $(CPU_STAMP)
+	rm -rf .venv/peers
+	$(BIN)/python -m venv --without-pip .venv/peers
+	@# What it does not have itself, it finds in ours.
+	$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
+	  > "$$(.venv/peers/bin/python -c 'import site; print(site.getsitepackages()[0])')/ours.pth"
+	$(PIP) --python .venv/peers/bin/python install --quiet --no-deps -r requirements/peers.txt
+	@mkdir -p $(@D) && rm -f $(@D)/peers-* && touch $@

@@ -21,6 +21,7 @@ from typing import Any
 
 from lagoon.trajectory import Trajectory
 from workers.engine_settings import EngineSettings, engine_arguments, environment
+from workers.environments.base import Sleep
 
 END_SECONDS = 20.0
 
@@ -32,6 +33,8 @@ class TurnRequest:
     prompt: tuple[int, ...]
     num_tokens: int
     """Tokens that were sampled."""
+    wait_seconds: float = 0.0
+    """How long the tool then took to answer."""
 
 
 Episode = tuple[TurnRequest, ...]
@@ -90,14 +93,23 @@ def bare_engine(
 
 
 def turns(trajectory: Trajectory) -> Episode:
-    """The requests that an episode made: all tokens so far, and how many were sampled then."""
-    found, position = [], 0
+    """The requests that an episode made: all tokens so far, how many were sampled then, and how
+    long the answer to them was waited for."""
+    found, position, waits = [], 0, _waits(trajectory)
     for is_sampled, group in itertools.groupby(trajectory.action_mask):
         length = len(list(group))
         if is_sampled:
-            found.append(TurnRequest(trajectory.token_ids[:position], length))
+            found.append(TurnRequest(trajectory.token_ids[:position], length, next(waits, 0.0)))
         position += length
     return tuple(found)
+
+
+def _waits(trajectory: Trajectory) -> Iterator[float]:
+    """The tool's time after each turn of the model: all messages of one answer have the same."""
+    said = trajectory.turns
+    for turn, after in zip(said, [*said[1:], None], strict=False):
+        if turn.role == "assistant":
+            yield 0.0 if after is None else after.seconds
 
 
 def _serve(
@@ -138,16 +150,23 @@ async def replay(
     episodes: Sequence[Episode],
     max_concurrent: int,
     clock: Callable[[], float] = time.perf_counter,
+    sleep: Sleep = asyncio.sleep,
 ) -> Replayed:
-    """Side by side like the generator's episodes: so many at once, started in their order.
+    """Side by side like the generator's episodes: so many at once, started in their order, with
+    the same waits for tools.
 
     ``ask`` returns the number of tokens sampled for a request.
     """
     places = asyncio.Semaphore(max_concurrent)
 
     async def one(episode: Episode) -> int:
+        num_tokens = 0
         async with places:
-            return sum([await ask(request) for request in episode])
+            for request in episode:
+                num_tokens += await ask(request)
+                if request.wait_seconds:
+                    await sleep(request.wait_seconds)
+        return num_tokens
 
     started = clock()
     counts = await asyncio.gather(*(one(episode) for episode in episodes))
