@@ -94,10 +94,16 @@ def changeable(config: RunConfig) -> tuple[str, ...]:
 
 
 def folded(config: RunConfig, changes: Iterable[Change]) -> Controlled:
-    """The configuration after changes, in their order. Raises ``Refused`` at the first that cannot
-    be honoured; none that was accepted after those before it is."""
-    begins = Controlled(config)
-    return reduce(lambda state, change: state.after(change.settings), changes, begins)
+    """The configuration after changes, in their order, without those that cannot be honoured: all
+    were accepted after those before them, but a driver may have refused one of these since."""
+    return reduce(_after_if_possible, changes, Controlled(config))
+
+
+def _after_if_possible(state: Controlled, change: Change) -> Controlled:
+    try:
+        return state.after(change.settings)
+    except Refused:
+        return state
 
 
 def superseded(changes: Sequence[Change]) -> frozenset[int]:
