@@ -228,6 +228,15 @@ def test_more_concurrency_than_the_engines_memory_holds_is_refused(
             assert not clashes
 
 
+def test_what_was_accepted_when_it_was_stored_can_be_read_whatever_clashes_by_now() -> None:
+    stored = minimal({"name": "grpo"}, model={"path": "smollm2-135m-instruct"})
+    assert problems(stored)
+    found = RunConfig.stored(stored)
+    assert (found.rollout.max_concurrent, found.rollout.temperature) == (128, 1.0)
+    with pytest.raises(ValidationError):
+        RunConfig.stored(stored | {"budget": {"max_stepz": 3}})
+
+
 def test_half_the_bytes_of_a_number_hold_twice_as_many_episodes() -> None:
     shape = CacheShape(num_layers=2, num_heads=4, head_size=8)
     assert shape.sequence_bytes(33, "float32") == 64 * 2 * 2 * 4 * 8 * 4
