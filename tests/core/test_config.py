@@ -33,6 +33,13 @@ def test_an_unknown_key_is_refused_with_the_nearest_valid_name() -> None:
     assert problem.hint == "rollout.temperature"
 
 
+@pytest.mark.parametrize("knob", ["top_p", "top_k", "min_p"])
+def test_sampling_from_another_distribution_than_the_policys_cannot_be_asked_for(knob: str) -> None:
+    """Every correction divides by the log-probabilities of the one that was sampled from."""
+    (problem,) = problems(minimal({"name": "async_grpo"}, rollout={knob: 1}))
+    assert problem.fields == (f"rollout.{knob}",)
+
+
 def test_an_unknown_method_is_refused_with_the_nearest_valid_name() -> None:
     (problem,) = problems(minimal({"name": "gpro"}))
     assert problem.fields == ("method.name",)
