@@ -4,7 +4,7 @@
 
     issue ─▶ generating ─▶ ready ─▶ reserved ─▶ trained
                  │           │  ◀─────┤ put back
-                 └───────────┴────────┴──▶ dropped, for a reason
+                 └───────────┴──▶ dropped, for a reason
 
 Tokens enter their ledger when they are known to have been sampled. A group is moved as a whole;
 a single trajectory of it can be dropped as long as others are left: its prompt goes on without it.
@@ -124,15 +124,6 @@ class Books:
             _of(groups),
             self.prompts.drop(reason, ready=len(groups)),
             self.tokens.drop(reason, ready=_tokens(groups)),
-        )
-
-    def drop_reserved(self, reason: str, groups: Sequence[TrajectoryGroup]) -> "Books":
-        """Drawn groups were given up."""
-        return self._dropped(
-            reason,
-            _of(groups),
-            self.prompts.drop(reason, reserved=len(groups)),
-            self.tokens.drop(reason, reserved=_tokens(groups)),
         )
 
     def drop_member(self, reason: str, trajectory: Trajectory) -> "Books":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from lagoon.clashes import clashes
@@ -141,6 +141,10 @@ class CheckpointConfig(Section):
     success."""
 
 
+ACCEPTED = "accepted"
+"""The context in which a configuration is read whose combinations were looked at before."""
+
+
 class RunConfig(Section):
     """Everything that defines a run. The resolved form, with all defaults, is what is stored."""
 
@@ -169,6 +173,12 @@ class RunConfig(Section):
     """"shuffled_rewards" deals the rewards of a step out at random before learning from them: a
     control that must not learn, to tell learning from drift."""
 
+    @classmethod
+    def stored(cls, data: dict[str, Any]) -> RunConfig:
+        """A configuration that was accepted when its run was made, as it was stored. What excludes
+        each other by a rule that came later does not make it unreadable."""
+        return cls.model_validate(data, context=ACCEPTED)
+
     @model_validator(mode="before")
     @classmethod
     def _fill_trainer(cls, data: Any) -> Any:
@@ -178,12 +188,12 @@ class RunConfig(Section):
         return data
 
     @model_validator(mode="after")
-    def _resolve(self) -> RunConfig:
+    def _resolve(self, info: ValidationInfo) -> RunConfig:
         """Fill in what the method decides, then refuse combinations that cannot be honoured."""
         decided = {name: value for name, value in self._decided() if value is not None}
         if decided:
             object.__setattr__(self, "rollout", self.rollout.model_copy(update=decided))
-        found = clashes(self)
+        found = [] if info.context == ACCEPTED else clashes(self)
         if found:
             raise PydanticCustomError(
                 "clash",

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lagoon.config import RunConfig
 from lagoon.methods import METHODS, PolicyGradient
+from lagoon.methods.base import Method
 from lagoon.problems import FieldProblem, field_problems
 
 PAUSED = "paused"
@@ -94,10 +95,16 @@ def changeable(config: RunConfig) -> tuple[str, ...]:
 
 
 def folded(config: RunConfig, changes: Iterable[Change]) -> Controlled:
-    """The configuration after changes, in their order. Raises ``Refused`` at the first that cannot
-    be honoured; none that was accepted after those before it is."""
-    begins = Controlled(config)
-    return reduce(lambda state, change: state.after(change.settings), changes, begins)
+    """The configuration after changes, in their order, without those that cannot be honoured: all
+    were accepted after those before them, but a driver may have refused one of these since."""
+    return reduce(_after_if_possible, changes, Controlled(config))
+
+
+def _after_if_possible(state: Controlled, change: Change) -> Controlled:
+    try:
+        return state.after(change.settings)
+    except Refused:
+        return state
 
 
 def superseded(changes: Sequence[Change]) -> frozenset[int]:
@@ -168,24 +175,30 @@ def _with(config: RunConfig, settings: Settings) -> RunConfig:
     """The configuration with other values, validated as a whole."""
     if not settings:
         return config
+    _refuse_the_other_loop(config, settings)
     data: dict[str, Any] = config.model_dump(mode="json")
     for path, value in settings.items():
         section, name = path.split(".")
         data[section][name] = value
     try:
-        changed = RunConfig.model_validate(data)
+        return RunConfig.model_validate(data)
     except ValidationError as error:
         raise Refused(field_problems(error, RunConfig)) from error
-    if _takes_turns(changed) != _takes_turns(config):
-        path = next(iter(settings))
-        message = (
-            "a bound of 0 is synchronous training, where generation and training take turns: a run "
-            "goes on as it began; fork it to go on the other way"
-        )
-        raise Refused([FieldProblem((path, "method.name"), message)])
-    return changed
 
 
-def _takes_turns(config: RunConfig) -> bool:
-    method = config.method
+def _refuse_the_other_loop(config: RunConfig, settings: Settings) -> None:
+    """Raise ``Refused`` for a bound that leaves or enters taking turns. Said first: what else
+    clashes follows from it."""
+    of_method = {path.split(".")[1]: path for path in settings if path.startswith("method.")}
+    update = {name: settings[path] for name, path in of_method.items()}
+    if _takes_turns(config.method.model_copy(update=update)) == _takes_turns(config.method):
+        return
+    message = (
+        "a bound of 0 is synchronous training, where generation and training take turns: a run "
+        "goes on as it began; fork it to go on the other way"
+    )
+    raise Refused([FieldProblem((next(iter(of_method.values())), "method.name"), message)])
+
+
+def _takes_turns(method: Method) -> bool:
     return isinstance(method, PolicyGradient) and method.staleness_bound == 0

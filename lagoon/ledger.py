@@ -50,16 +50,13 @@ class Ledger:
         """Reserved groups were trained on."""
         return self._checked(reserved=self.reserved - count, trained=self.trained + count)
 
-    def drop(
-        self, reason: str, *, generating: int = 0, ready: int = 0, reserved: int = 0
-    ) -> "Ledger":
+    def drop(self, reason: str, *, generating: int = 0, ready: int = 0) -> "Ledger":
         """Prompts were given up where they were, with the reason."""
         dropped = dict(self.dropped)
-        dropped[reason] = dropped.get(reason, 0) + generating + ready + reserved
+        dropped[reason] = dropped.get(reason, 0) + generating + ready
         return self._checked(
             generating=self.generating - generating,
             ready=self.ready - ready,
-            reserved=self.reserved - reserved,
             dropped=dropped,
         )
 

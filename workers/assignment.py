@@ -78,7 +78,7 @@ def fetch_assignment(
         owns=found["owns_checkpoints"],
         is_fork=not found["owns_checkpoints"],
     )
-    config = RunConfig.model_validate(found["config"])
+    config = RunConfig.stored(found["config"])
     return Assignment(
         config,
         candidates,

@@ -22,12 +22,13 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 
-from lagoon.clashes import Capacity, capacity_clashes, memory_clashes
+from lagoon.clashes import Capacity, Clash, capacity_clashes, memory_clashes
 from lagoon.config import RunConfig
 from lagoon.events import ResumedLogged, RunEnded
 from lagoon.spools import spool_of
@@ -141,6 +142,8 @@ async def _start(config: RunConfig, surroundings: Surroundings) -> Started:
     except ModelError as error:
         raise RunFailed(f"The model cannot be used: {error}", traceback.format_exc()) from error
     _check_memory(config, folder)
+    if surroundings.controls:
+        surroundings.controls.refuse(partial(_memory_clashes, folder))
     reporter.status("starting", "Starting generators and trainer.")
     where = (config, folder, surroundings.places)
     checkpoint, version = begins.folder, begins.state.version
@@ -153,7 +156,10 @@ async def _start(config: RunConfig, surroundings: Surroundings) -> Started:
         generators[index].end()
         present = surroundings.controls.config if surroundings.controls else config
         where = (present, folder, surroundings.places)
-        again = cluster.start_generator(*where, index, checkpoint=checkpoint, version=version)
+        # Its beginning is removed once newer ones are kept: then a publish has come since, which is
+        # what it is given.
+        held = checkpoint if checkpoint and checkpoint.is_dir() else None
+        again = cluster.start_generator(*where, index, checkpoint=held, version=version)
         generators[index] = again
         await cluster.started_again(index, again)
         reporter.status("running", f"Generator {index} is there again.")
@@ -214,10 +220,14 @@ def _check_capacity(config: RunConfig) -> None:
         raise RunFailed(f"The cluster is too small: {clash.message}.")
 
 
-def _check_memory(config: RunConfig, folder: Path) -> None:
+def _memory_clashes(folder: Path, config: RunConfig) -> Sequence[Clash]:
     """What validation checks for the models that it knows."""
     shape = cache_shape(folder)
-    for clash in memory_clashes(config, shape) if shape else ():
+    return memory_clashes(config, shape) if shape else ()
+
+
+def _check_memory(config: RunConfig, folder: Path) -> None:
+    for clash in _memory_clashes(folder, config):
         raise RunFailed(f"The generators' memory is too small: {clash.message}.")
 
 

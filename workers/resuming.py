@@ -122,8 +122,8 @@ def _with_own_prompts(state: LoopState, config: RunConfig) -> LoopState:
     done = state.version * batch
     logger.info("The run differs from the checkpoint's: its prompts begin at number %d.", done)
     ledger = Ledger(issued=done, trained=done)
-    return replace(
-        state, evaluated=-1, ledger=ledger, tokens=None, in_flight=(), pool=(), memory={}
+    return LoopState(
+        state.version, -1, state.seconds, state.num_tokens, state.num_samples, ledger=ledger
     )
 
 

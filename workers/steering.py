@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from lagoon.clashes import Clash
 from lagoon.config import RunConfig
 from lagoon.controls import Change, Controlled, Refused
+from lagoon.problems import FieldProblem
 from workers.engine_settings import places_per_generator
 
 
@@ -51,6 +53,7 @@ class Controls:
         self._wake: Callable[[], None] = lambda: None
         self._unsaid: list[int] = []
         self._refused: dict[int, str] = {}
+        self._unfit: Callable[[RunConfig], Sequence[Clash]] = lambda _: ()
         self._stopwatch = stopwatch
         self._held_seconds, self._held_since = 0.0, float("nan")
         self._is_held = False
@@ -87,6 +90,11 @@ class Controls:
 
     # -- in the loop -----------------------------------------------------------------------------
 
+    def refuse(self, unfit: Callable[[RunConfig], Sequence[Clash]]) -> None:
+        """Refuse changes from now on whose configuration has clashes by ``unfit``: what is known
+        here, and not by the API. The attempt that begins with one could not start."""
+        self._unfit = unfit
+
     def connect(self, wake: Callable[[], object]) -> None:
         """Have ``wake`` called in the running event loop whenever there is news."""
         loop = asyncio.get_running_loop()
@@ -118,11 +126,17 @@ class Controls:
             self._newest = max([self._newest, *(change.number for change in delivered)])
         for change in delivered:
             try:
-                self._state = self._state.after(change.settings)
+                changed = self._state.after(change.settings)
+                self._refuse_unfit(changed.config)
             except Refused as refused:
                 self._refused[change.number] = str(refused)
             else:
+                self._state = changed
                 self._unsaid.append(change.number)
+
+    def _refuse_unfit(self, config: RunConfig) -> None:
+        if problems := [FieldProblem(found.fields, found.message) for found in self._unfit(config)]:
+            raise Refused(problems)
 
     # -- time ------------------------------------------------------------------------------------
 

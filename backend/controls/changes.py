@@ -48,7 +48,7 @@ async def changes_of(session: AsyncSession, run_id: str, *, after: int = 0) -> S
 async def wanted(session: AsyncSession, run: Run) -> Controlled:
     """The run's settings with all changes that were asked for and not refused."""
     known = await changes_of(session, run.id) if run.num_changes else []
-    return folded(RunConfig.model_validate(run.config), as_changes(known))
+    return folded(RunConfig.stored(run.config), as_changes(known))
 
 
 def as_changes(rows: Sequence[RunChange]) -> list[Change]:
@@ -126,6 +126,9 @@ async def note_applied(
             row.why = without_nul(first_line(event.refused[number]))
             words = f"Change {number} cannot be honoured: {row.why}"
             record(session, run, attempt.number, "change", words, now, by="driver")
+    if event.refused:  # a pause may have been a part of one
+        await session.flush()
+        run.is_paused = (await wanted(session, run)).is_paused
     said = [known[number] for number in sorted(event.numbers) if number in known]
     late = [row for row in said if _is_news(row, attempt, event.version)]
     gone = superseded(as_changes(late))

@@ -45,7 +45,7 @@ async def fail(
 ) -> None:
     """End an attempt that failed, and with it the run, unless that starts again by itself."""
     attempts = await repository.attempts(session, run.id)
-    max_restarts = RunConfig.model_validate(run.config).budget.max_restarts
+    max_restarts = RunConfig.stored(run.config).budget.max_restarts
     restart = next_attempt(
         is_transient=is_transient,
         desired=run.desired,

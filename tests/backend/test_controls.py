@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from backend.models import Run
 from tests.backend.api import (
     Api,
     config,
@@ -151,6 +152,36 @@ async def test_what_is_seen_of_changes_that_take_effect_together_is_the_last(api
     assert found["values"]["method.gamma"] == 4.0  # what was refused holds for nobody
     again = await send(driver, run_id, api.batch([heartbeat(activity="paused")]))
     assert again["changes"] == []
+
+
+async def test_a_change_on_top_of_one_that_the_driver_refuses_does_not_close_the_log(
+    api: Api,
+) -> None:
+    ada, run_id, driver = await running(api)
+    await change(ada, run_id, paused=True, rollout__max_concurrent=256)
+    await change(ada, run_id, rollout__max_concurrent=128)
+    await send(driver, run_id, api.batch([applied(3, _1="Too many.")]))
+    # By now the second asks for what is: it has no effect, and is refused next.
+    assert (await controls(ada, run_id))["values"]["rollout.max_concurrent"] == 128
+    assert not (await read_run(ada, run_id))["is_paused"]  # it was a part of the first
+    await send(driver, run_id, api.batch([applied(3, _2="Is 128 already.")]))
+    await change(ada, run_id, paused=True)
+    assert [state for state, *_ in await states(ada, run_id)] == ["refused", "refused", "pending"]
+
+
+async def test_a_run_whose_settings_are_refused_by_now_is_read_paused_and_ended(api: Api) -> None:
+    ada, run_id, driver = await running(api)
+    async with api.context.database.session() as session:
+        run = await session.get_one(Run, run_id)
+        run.config = run.config | {"model": run.config["model"] | {"path": "smollm2-135m-instruct"}}
+        await session.commit()
+    assert (await controls(ada, run_id))["values"]["rollout.max_concurrent"] == 128
+    await change(ada, run_id, paused=True)
+    why = await change(ada, run_id, 422, rollout__max_concurrent=127)
+    assert "episodes of up to" in str(why)
+    await change(ada, run_id, rollout__max_concurrent=64)
+    await failed_transiently(api, driver, run_id)
+    assert (await read_run(ada, run_id))["status"] == "starting"
 
 
 async def failed_transiently(api: Api, driver: httpx.AsyncClient, run_id: str) -> httpx.AsyncClient:

@@ -107,3 +107,19 @@ def test_what_was_about_to_start_without_a_lease_is_queued_again(other_database:
             "attempts.id) from runs join attempts on run_id = runs.id order by runs.id"
         ).fetchall()
     assert found == [("queued", "queued", 0), ("running", "running", 1)]
+
+
+def test_runs_of_before_live_control_go_on_unchanged_and_unpaused(other_database: str) -> None:
+    url = other_database
+    command.upgrade(alembic_config(url), "0009")
+    insert(url, "users", id="u1")
+    insert(url, "experiments", id="e1", owner_id="u1")
+    insert(url, "runs", id="r1", experiment_id="e1", owner_id="u1", status="running")
+    insert(url, "attempts", id="r1-a1", run_id="r1", status="running")
+    upgrade(url)
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        found = connection.execute(
+            "select is_paused, runs.num_changes, attempts.num_changes "
+            "from runs join attempts on run_id = runs.id"
+        ).fetchall()
+    assert found == [(False, 0, 0)]

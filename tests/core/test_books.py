@@ -69,13 +69,11 @@ class BooksMachine(RuleBasedStateMachine):
         self.books = self.books.drop_ready(reason, [self.ready.pop()])
 
     @precondition(lambda self: self.reserved)
-    @rule(choice=st.sampled_from(["train", "put back", "drop"]))
+    @rule(choice=st.sampled_from(["train", "put back"]))
     def end(self, choice: str) -> None:
         groups, self.reserved = self.reserved, []
         if choice == "train":
             self.books = self.books.train(groups)
-        elif choice == "drop":
-            self.books = self.books.drop_reserved("stale", groups)
         else:
             self.books = self.books.put_back(groups)
             self.ready += groups

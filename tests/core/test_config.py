@@ -33,6 +33,13 @@ def test_an_unknown_key_is_refused_with_the_nearest_valid_name() -> None:
     assert problem.hint == "rollout.temperature"
 
 
+@pytest.mark.parametrize("knob", ["top_p", "top_k", "min_p"])
+def test_sampling_from_another_distribution_than_the_policys_cannot_be_asked_for(knob: str) -> None:
+    """Every correction divides by the log-probabilities of the one that was sampled from."""
+    (problem,) = problems(minimal({"name": "async_grpo"}, rollout={knob: 1}))
+    assert problem.fields == (f"rollout.{knob}",)
+
+
 def test_an_unknown_method_is_refused_with_the_nearest_valid_name() -> None:
     (problem,) = problems(minimal({"name": "gpro"}))
     assert problem.fields == ("method.name",)
@@ -226,6 +233,15 @@ def test_more_concurrency_than_the_engines_memory_holds_is_refused(
             assert clashes
         else:
             assert not clashes
+
+
+def test_what_was_accepted_when_it_was_stored_can_be_read_whatever_clashes_by_now() -> None:
+    stored = minimal({"name": "grpo"}, model={"path": "smollm2-135m-instruct"})
+    assert problems(stored)
+    found = RunConfig.stored(stored)
+    assert (found.rollout.max_concurrent, found.rollout.temperature) == (128, 1.0)
+    with pytest.raises(ValidationError):
+        RunConfig.stored(stored | {"budget": {"max_stepz": 3}})
 
 
 def test_half_the_bytes_of_a_number_hold_twice_as_many_episodes() -> None:

@@ -23,10 +23,12 @@ from tests.builders import es_config, grpo_config
 PACE = {"name": "pace", "num_prompts": 2, "group_size": 2, "target": 6}
 ASYNC = {"name": "async_grpo", "num_prompts": 2, "group_size": 2, "max_staleness": 2}
 ONE_STEP_OFF = {"name": "one_step_off", "num_prompts": 2, "group_size": 2}
+SAO = {"name": "sao", "num_prompts": 2, "critic_warmup_steps": 1, "max_staleness": 2}
 CONFIGS = {
     "grpo": grpo_config(),
     "async_grpo": grpo_config(method=ASYNC),
     "checked again": grpo_config(method=ASYNC | {"drop_stale": True}),
+    "sao": grpo_config(method=SAO),
     "one_step_off": grpo_config(method=ONE_STEP_OFF),
     "pace": grpo_config(method=PACE),
     "es": es_config(),
@@ -66,7 +68,7 @@ def test_any_changes_that_are_accepted_leave_a_valid_config_and_replay_to_the_sa
 def test_what_may_change_is_the_methods_own_word() -> None:
     found = {name: changeable(config)[1:] for name, config in CONFIGS.items()}
     assert found["grpo"] == found["one_step_off"] == found["es"] == ()
-    assert found["async_grpo"] == ("method.max_staleness",)
+    assert found["async_grpo"] == found["sao"] == ("method.max_staleness",)
     assert found["pace"] == ("method.target", "method.gamma")
     for method in METHODS:
         assert set(method.live) <= set(method.model_fields)
@@ -88,8 +90,7 @@ def test_what_may_change_is_the_methods_own_word() -> None:
         ("grpo", {}, ("settings",)),
         ("checked again", {"method.max_staleness": None},
          ("method.drop_stale", "method.max_staleness")),
-        ("async_grpo", {"method.max_staleness": 0},
-         ("rollout.weight_update_mode", "method.name")),
+        ("async_grpo", {"method.max_staleness": 0}, ("method.max_staleness", "method.name")),
         ("one_step_off", {"rollout.max_concurrent": 3},
          ("rollout.max_concurrent", "method.num_prompts", "method.group_size")),
     ],
@@ -118,6 +119,15 @@ def test_of_changes_that_take_effect_together_the_last_word_on_each_setting_coun
     ]
     assert superseded(log) == {1, 2, 3}
     assert superseded(log[:2]) == frozenset()
+
+
+def test_what_was_asked_for_on_top_of_a_change_that_was_refused_since_is_passed_over() -> None:
+    log = [
+        Change(number=2, settings={"method.target": 6}),  # from the 8 of number 1, which is gone
+        Change(number=3, settings={"method.gamma": 1.0}),
+    ]
+    state = folded(CONFIGS["pace"], log)
+    assert (state.values["method.target"], state.values["method.gamma"]) == (6, 1.0)
 
 
 def test_a_change_is_told_as_people_read_it() -> None:

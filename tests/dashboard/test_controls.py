@@ -104,6 +104,16 @@ def test_who_changed_what_and_when_is_a_table_and_rules_on_the_curves() -> None:
     assert places == {(104 - 20) / 60, (304 - 20) / 60}
 
 
+def test_a_configuration_that_was_changed_on_the_way_says_so() -> None:
+    words = "Some of it was changed while the run went on."
+    fake = paced(num_changes=3)
+    fake.controls["r7k2m9qd"] = changed_twice(fake)
+    assert words in text(open_page(fake, "run", run="r7k2m9qd", tab="config"))
+    del fake.controls["r7k2m9qd"]["changes"][2], fake.controls["r7k2m9qd"]["changes"][0]
+    fake.controls["r7k2m9qd"]["changes"][0]["state"] = "applied"  # paused, and nothing else
+    assert words not in text(open_page(fake, "run", run="r7k2m9qd", tab="config"))
+
+
 def test_counts_by_staleness_have_no_rules() -> None:
     drawn = charts.bars({0: 3}, "policy versions", "tokens", "#0e8388")
     assert drawn.x_title != Ruler(Axis.STEP, None, None).title

@@ -13,6 +13,7 @@ from lagoon.metrics import (
     EPISODE_SECONDS,
     FITNESS,
     LEDGER_DROPPED,
+    POOL_LIMIT,
 )
 from tests.builders import es_config, grpo_config
 from tests.dashboard import canned_series
@@ -100,6 +101,19 @@ def test_a_bounded_method_shows_what_the_bound_allows_and_for_how_long_it_held_b
     assert "Generators held back by the bound" in shown
     specs = "".join(str(each.proto.spec) for each in tested.get("plotly_chart"))
     assert "most by the bound" in specs
+
+
+def test_a_bound_that_was_lifted_on_the_way_is_not_said_to_hold_still() -> None:
+    fake = FakeApi()
+    run_id = with_run(fake, record("async_grpo"))
+    lifted = canned_series.one_series(POOL_LIMIT, dict.fromkeys(range(1, 6), 6.0))
+    others = [each for each in fake.series[run_id] if each["name"] != POOL_LIMIT.name]
+    fake.series[run_id] = [*others, lifted]
+    tested = open_page(fake, "run", run=run_id, tab="pool")
+    shown = text(tested)
+    assert not tested.exception
+    assert "Trainer waited for a batch" in shown
+    assert "by the bound" not in shown
 
 
 @pytest.mark.parametrize("method", ["sao", "one_step_off", "grpo"])

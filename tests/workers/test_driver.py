@@ -1,18 +1,25 @@
+import asyncio
 import json
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lagoon.events import EndMarker, RunEnded
 from lagoon.homes import short_folder
+from lagoon.ledger import Ledger
 from tests.builders import es_config
+from tests.workers.fakes import ListSink
 from workers.assignment import Assignment
 from workers.cluster import own_cluster
-from workers.driver import _check_memory
+from workers.driver import Surroundings, _check_memory, _start
 from workers.generators import RunFailed
+from workers.loops.state import LoopState
 from workers.reporting import Reporter, SinkHandler
+from workers.resuming import Restored
 from workers.sink import Sink
 from workers.standalone import Run, train_standalone
 from workers.stops import StopSwitch
@@ -97,6 +104,48 @@ def test_the_memory_for_a_model_that_validation_does_not_know_is_checked_before_
     )
     (tmp_path / "config.json").write_text("{}")
     _check_memory(config, tmp_path)  # where nothing is known nothing is refused
+
+
+async def test_a_replacement_begins_with_the_model_when_the_attempts_beginning_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoint makes room for newer ones, as any other does."""
+    config, checkpoint = es_config(), tmp_path / "step-000005"
+    checkpoint.mkdir()
+    begins = Restored(checkpoint, LoopState(5, 5, 0.0, 0, 0, Ledger()))
+    began_with: list[Path | None] = []
+
+    class Actor:
+        def end(self) -> None:
+            """Nothing is left of it."""
+
+    def start_generator(*_: object, checkpoint: Path | None, version: int) -> Actor:
+        began_with.append(checkpoint)
+        return Actor()
+
+    async def nothing(*_: object, **__: object) -> Any:
+        return begins
+
+    stand_ins: dict[str, Callable[..., Any]] = {
+        "start_generators": lambda *_, **__: [Actor()],
+        "start_trainer": lambda *_, **__: None,
+        "all_started": nothing,
+        "start_generator": start_generator,
+        "started_again": nothing,
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(f"workers.driver.cluster.{name}", stand_in)
+    monkeypatch.setattr("workers.driver._check_capacity", lambda _: None)
+    monkeypatch.setattr("workers.driver._restore", nothing)
+    monkeypatch.setattr("workers.driver.heldout_indices", nothing)
+    monkeypatch.setattr("workers.driver.model_folder", lambda *_: tmp_path)
+    stop = asyncio.Event()
+    started = await _start(config, Surroundings(ListSink(), tmp_path, tmp_path, stop))
+    assert started.another is not None
+    await started.another(0)
+    checkpoint.rmdir()
+    await started.another(0)
+    assert began_with == [checkpoint, None]
 
 
 def test_a_cluster_of_our_own_keeps_its_sockets_in_the_homes_short_folder(tmp_path: Path) -> None:

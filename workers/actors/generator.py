@@ -45,7 +45,7 @@ class GeneratorActor:
     ) -> None:
         self._origin = Path(model_folder)
         self._model_folder, self._version = Path(checkpoint or model_folder), version
-        self._config = RunConfig.model_validate(config)
+        self._config = RunConfig.stored(config)
         self._settings = engine_settings(self._config, threads=threads, index=index)
         self._environments = environments
         self._tools = ToolWatch()

@@ -31,7 +31,7 @@ class TrainerActor:
     ) -> None:
         self._model_folder = Path(model_folder)
         self._checkpoint, self._version = Path(checkpoint) if checkpoint else None, version
-        self._config = RunConfig.model_validate(config)
+        self._config = RunConfig.stored(config)
         self._loaded: Trainer | None = None
 
     def ready(self) -> None:

@@ -150,9 +150,13 @@ class LoopContext:
             EpisodeRequest(f"heldout/{version}/{index}", f"heldout/{index}", "heldout", index, 0.0)
             for index in self.heldout
         ]
-        played = await unless_stopped(self.stop, self.generators.spread(requests))
+        played = None
+        try:
+            played = await unless_stopped(self.stop, self.generators.spread(requests))
+        finally:
+            if played is None:  # stopped, or the run has failed: it is left to who goes on
+                self.progress.evaluated = before
         if played is None:
-            self.progress.evaluated = before  # it is left to who goes on from here
             return None
         success = sum(t.success for t in played) / len(played)
         self.progress.heldout_success = success

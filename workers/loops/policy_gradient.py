@@ -215,6 +215,8 @@ class PolicyGradientLoop:
         while not self.context.stop.is_set():
             self._changed.clear()
             await heed(self.context, self._changed, self._admit)
+            if self.context.stop.is_set():  # it came during a pause
+                break
             dropped = self.ledger.num_dropped
             groups = await self.pool.draw(self.method, self.version, self._score)
             if self.ledger.num_dropped > dropped:
@@ -234,6 +236,8 @@ class PolicyGradientLoop:
         while True:
             await generators.arrived.wait()
             generators.arrived.clear()
+            if self.context.stop.is_set():  # nobody plays any more, and no weights are published
+                continue
             (await self.prover.welcome()).refuse()
             await steer(self.context)  # they began as the run did
 

@@ -102,6 +102,7 @@ def _now(area: RunArea) -> PoolNow:
     offered = area.curve(POOL_OFFERED)
     before = [step for step in offered.steps if step <= newest][-10:] if offered else []
     gradient = method if isinstance(method, PolicyGradient) else None
+    limit = area.curve(POOL_LIMIT)
     return PoolNow(
         method=method.title if method else str(area.detail["method"]),
         batch=gradient.prompts_per_step if gradient else 1,
@@ -109,7 +110,8 @@ def _now(area: RunArea) -> PoolNow:
         has_target=has_own_target(method),
         scores_pool=gradient is not None and gradient.needs_scores,
         target=_newest(area.curve(POOL_TARGET)),
-        limit=_newest(area.curve(POOL_LIMIT)) if gradient else None,
+        # A bound may be lifted while the run goes on: it is not reported from then on.
+        limit=limit.values.get(newest) if gradient and limit else None,
         offered=_newest(offered),
         offered_before=offered.values[before[0]] if offered and before else None,
         waits_for_episodes=area.detail["config"]["rollout"].get("weight_update_mode") == "wait",

@@ -11,13 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lagoon import metrics as m
+from lagoon.clashes import Clash
 from lagoon.config import RunConfig
 from lagoon.controls import PAUSED, Change, Controlled, Refused
 from lagoon.events import ControlsApplied, StatusLogged
 from lagoon.trajectory import TrainingSample
 from tests.builders import es_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, at_once, loop_context
-from tests.workers.loops.invariants import NUM_STEPS, PACED, UNFILTERED, is_balanced, overlapping
+from tests.workers.loops.invariants import (
+    NUM_STEPS,
+    PACED,
+    SINGLE,
+    UNFILTERED,
+    is_balanced,
+    overlapping,
+)
 from tests.workers.streaming import Chance, StreamingGenerator, StreamingTrainer
 from workers.loops.context import LoopContext
 from workers.loops.evolution import EvolutionLoop
@@ -28,8 +36,10 @@ from workers.steering import Controls
 from workers.step_report import StepReport
 
 BOUNDED = UNFILTERED | {"max_staleness": 2, "drop_stale": True}
+ALONE = SINGLE | {"max_staleness": 2, "drop_stale": True}
 PATHS = {
     "async_grpo": ("method.max_staleness", st.integers(1, 4)),
+    "sao": ("method.max_staleness", st.integers(1, 4)),
     "pace": ("method.target", st.integers(2, 8)),
 }
 
@@ -70,7 +80,7 @@ class Meddled(StreamingTrainer):
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[RunConfig, list[tuple[int, Change]]]:
     """A run, and changes that its API has accepted, each after some time. None is left paused."""
-    config = overlapping(draw(st.sampled_from([BOUNDED, PACED])))
+    config = overlapping(draw(st.sampled_from([BOUNDED, ALONE, PACED])))
     path, values = PATHS[getattr(config.method, "name")]  # noqa: B009  each method has one
     one = st.one_of(
         st.builds(lambda places: {"rollout.max_concurrent": places}, st.integers(4, 24)),
@@ -140,10 +150,12 @@ def bounds_held_when_drawn(
         assert bound is None or max(lags) <= bound
 
 
-async def paused_after_step_2(folder: Path) -> tuple[LoopContext, ListSink, Any, Any]:
+async def paused_after_step_2(
+    folder: Path, method: dict[str, Any] = UNFILTERED
+) -> tuple[LoopContext, ListSink, Any, Any]:
     chance = Chance(3, most_tokens=12)
     generator, trainer = Watched(chance), Meddled(chance)
-    context, sink = loop_context(overlapping(UNFILTERED), [generator], folder)
+    context, sink = loop_context(overlapping(method), [generator], folder)
     trainer.controls = context.controls
 
     def after(version: int) -> None:
@@ -196,6 +208,18 @@ async def test_a_stop_ends_a_pause_and_saves(tmp_path: Path) -> None:
     context.stop.set()
     assert await running == "stopped"
     assert read_state(tmp_path / "final").version == 2
+
+
+async def test_a_stop_during_a_pause_draws_no_batch_that_nobody_trains_on(tmp_path: Path) -> None:
+    context, _, generator, trainer = await paused_after_step_2(tmp_path, PACED)
+    loop = PolicyGradientLoop(context, trainer)
+    running = asyncio.ensure_future(loop.run())
+    await settled(lambda: generator.is_paused)
+    assert len(loop.pool.ready) > loop.method.pool_target  # it would give some up
+    before, memory = loop.pool.ready, dict(loop.pool.memory)
+    context.stop.set()
+    assert await running == "stopped"
+    assert (loop.pool.ready, dict(loop.pool.memory)) == (before, memory)
 
 
 async def test_settings_hold_from_the_next_batch_on_and_reach_the_generators(
@@ -252,3 +276,17 @@ async def test_an_evolution_run_is_paused_between_its_members_and_goes_on(tmp_pa
     context.controls.deliver([change(2, paused=False)])
     assert await running == "finished"
     assert said(sink) == [(1, (1,)), (1, (2,))]
+
+
+def test_a_change_that_the_driver_alone_knows_to_be_unfit_is_refused_and_the_next_is_not() -> None:
+    controls = Controls(overlapping(UNFILTERED))
+
+    def unfit(config: RunConfig) -> list[Clash]:
+        fields = ("rollout.max_concurrent", "rollout.kv_cache_gib")
+        return [Clash(fields, "too many")] if config.rollout.max_concurrent > 100 else []
+
+    controls.refuse(unfit)
+    controls.deliver([change(1, rollout__max_concurrent=101), change(2, paused=True)])
+    assert controls.take() == ([2], {1: "rollout.max_concurrent, rollout.kv_cache_gib: too many"})
+    assert controls.is_paused
+    assert controls.config.rollout.max_concurrent == 16

@@ -88,6 +88,22 @@ async def test_a_stop_during_an_evaluation_beside_training_leaves_it_to_who_goes
     assert read_state(tmp_path / "step-000004").evaluated == 2
 
 
+async def test_an_evaluation_that_a_failure_has_ended_is_left_to_who_goes_on(
+    tmp_path: Path,
+) -> None:
+    class Alarming(StreamingGenerator):
+        async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
+            if requests[0].trajectory_id.startswith("heldout/4/"):
+                context.progress.alarm.sound(RunFailed("It stands still."))
+            await super().submit(requests)
+
+    chance = Chance(0)
+    context, _ = loop_context(overlapping(UNFILTERED, steps=50), [Alarming(chance)], tmp_path)
+    with pytest.raises(RunFailed, match="stands still"):
+        await PolicyGradientLoop(context, StreamingTrainer(chance)).run()
+    assert read_state(tmp_path / "step-000004").evaluated == 2
+
+
 @pytest.mark.parametrize("num_generators", [1, 2])
 async def test_a_generator_that_dies_is_replaced_while_the_others_go_on(
     tmp_path: Path, num_generators: int
@@ -283,3 +299,37 @@ async def test_a_stop_is_heard_while_the_only_generator_is_being_replaced(
     )
     async with asyncio.timeout(30):
         assert await PolicyGradientLoop(context, StreamingTrainer(chance)).run() == "stopped"
+
+
+async def test_a_replacement_that_comes_after_a_stop_is_not_judged(tmp_path: Path) -> None:
+    """The publish that its predecessor died in came to nothing: it cannot be given those weights,
+    and the final ones are being saved."""
+    chance = Chance(1)
+
+    class Mortal(StreamingGenerator):
+        async def publish(self, version: int, weights: Any) -> str:
+            if version == 3:
+                self.is_dead = True
+                self.live()
+            return await super().publish(version, weights)
+
+    class Slow(StreamingTrainer):
+        async def save(self, folder: str) -> None:
+            if context.stop.is_set():
+                for _ in range(300):
+                    await asyncio.sleep(0)
+            await super().save(folder)
+
+    async def replacement(generator: int) -> StreamingGenerator:
+        context.stop.set()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return StreamingGenerator(chance)
+
+    context, _ = loop_context(
+        overlapping(UNFILTERED, steps=50), [Mortal(chance)], tmp_path, replacement=replacement
+    )
+    async with asyncio.timeout(30):
+        assert await PolicyGradientLoop(context, Slow(chance)).run() == "stopped"
+    assert context.generators.living == [0]
+    assert read_state(tmp_path / "final").version == 3

@@ -305,6 +305,7 @@ async def test_a_fork_with_other_batches_begins_with_prompts_of_its_own(
     folder = tmp_path / "a" / "step-000004"
     assert restored(changed, Candidates((folder,))).state.evaluated == 4  # it is the run's own
     begins = restored(changed, Candidates((folder,), owns=False))
+    assert begins.state.trained.trajectories == 0  # its books begin anew, all of them
     generator, trainer = FakeGenerator(lambda *_: 1.0), FakeTrainer()
     generator.version = generator.weights = 4
     trainer.batches = [[] for _ in range(4)]
