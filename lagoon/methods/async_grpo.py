@@ -15,6 +15,5 @@ class AsyncGRPO(Bounded, GroupRelative):
 
     title = "GRPO (asynchronous)"
     paper = "2505.24298"
-    live = ("max_staleness",)
 
     name: Literal["async_grpo"] = "async_grpo"

@@ -22,6 +22,8 @@ class Bounded(Corrected):
     second check, when a batch is drawn, drops such groups.
     """
 
+    live = ("max_staleness",)
+
     max_staleness: int | None = Field(None, ge=0, le=1_000_000)
     """Policy versions by which a group may lag, as far as its start decides that. Empty: no bound;
     0 is synchronous training."""

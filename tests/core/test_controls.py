@@ -22,6 +22,7 @@ from tests.builders import es_config, grpo_config
 
 PACE = {"name": "pace", "num_prompts": 2, "group_size": 2, "target": 6}
 ASYNC = {"name": "async_grpo", "num_prompts": 2, "group_size": 2, "max_staleness": 2}
+SAO = {"name": "sao", "num_prompts": 2, "critic_warmup_steps": 0, "max_staleness": 2}
 ONE_STEP_OFF = {"name": "one_step_off", "num_prompts": 2, "group_size": 2}
 CONFIGS = {
     "grpo": grpo_config(),
@@ -29,6 +30,7 @@ CONFIGS = {
     "checked again": grpo_config(method=ASYNC | {"drop_stale": True}),
     "one_step_off": grpo_config(method=ONE_STEP_OFF),
     "pace": grpo_config(method=PACE),
+    "sao": grpo_config(method=SAO),
     "es": es_config(),
 }
 VALUES: st.SearchStrategy[Any] = st.one_of(
@@ -66,7 +68,7 @@ def test_any_changes_that_are_accepted_leave_a_valid_config_and_replay_to_the_sa
 def test_what_may_change_is_the_methods_own_word() -> None:
     found = {name: changeable(config)[1:] for name, config in CONFIGS.items()}
     assert found["grpo"] == found["one_step_off"] == found["es"] == ()
-    assert found["async_grpo"] == ("method.max_staleness",)
+    assert found["async_grpo"] == found["sao"] == ("method.max_staleness",)
     assert found["pace"] == ("method.target", "method.gamma")
     for method in METHODS:
         assert set(method.live) <= set(method.model_fields)

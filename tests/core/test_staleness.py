@@ -23,6 +23,14 @@ def test_total_is_generation_plus_waiting_for_every_token(
         trajectories.append(trajectory(versions=versions, completed=versions[-1] + later))
     trained = max(t.completed_version for t in trajectories) + extra
     account = staleness_account(trajectories, trained)
+    for sample in trajectories:
+        own = staleness_account([sample], trained)
+        for sampled in sample.versions:
+            assert sampled is not None
+            making = sample.completed_version - sampled
+            waited = trained - sample.completed_version
+            assert own.total[making + waited] == own.generation[making] > 0
+            assert own.waiting == {waited: len(sample.versions)}
     total = sum(lag * count for lag, count in account.total.items())
     parts = sum(
         lag * count for part in (account.generation, account.waiting) for lag, count in part.items()

@@ -21,7 +21,7 @@ def overlapping(
     method: dict[str, Any], mode: str | None = None, *, steps: int = NUM_STEPS, places: int = 16
 ) -> RunConfig:
     return grpo_config(
-        method={"num_prompts": 2} | ({} if method == SINGLE else {"group_size": 2}) | method,
+        method={"num_prompts": 2} | ({} if method["name"] == "sao" else {"group_size": 2}) | method,
         rollout={"weight_update_mode": mode, "max_concurrent": places},
         budget={"max_steps": steps},
         checkpoint={"every_steps": 2},

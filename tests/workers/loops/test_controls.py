@@ -17,7 +17,14 @@ from lagoon.events import ControlsApplied, StatusLogged
 from lagoon.trajectory import TrainingSample
 from tests.builders import es_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, at_once, loop_context
-from tests.workers.loops.invariants import NUM_STEPS, PACED, UNFILTERED, is_balanced, overlapping
+from tests.workers.loops.invariants import (
+    NUM_STEPS,
+    PACED,
+    SINGLE,
+    UNFILTERED,
+    is_balanced,
+    overlapping,
+)
 from tests.workers.streaming import Chance, StreamingGenerator, StreamingTrainer
 from workers.loops.context import LoopContext
 from workers.loops.evolution import EvolutionLoop
@@ -31,6 +38,7 @@ BOUNDED = UNFILTERED | {"max_staleness": 2, "drop_stale": True}
 PATHS = {
     "async_grpo": ("method.max_staleness", st.integers(1, 4)),
     "pace": ("method.target", st.integers(2, 8)),
+    "sao": ("method.max_staleness", st.integers(1, 4)),
 }
 
 
@@ -70,7 +78,9 @@ class Meddled(StreamingTrainer):
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[RunConfig, list[tuple[int, Change]]]:
     """A run, and changes that its API has accepted, each after some time. None is left paused."""
-    config = overlapping(draw(st.sampled_from([BOUNDED, PACED])))
+    config = overlapping(
+        draw(st.sampled_from([BOUNDED, PACED, SINGLE | {"max_staleness": 2, "drop_stale": True}]))
+    )
     path, values = PATHS[getattr(config.method, "name")]  # noqa: B009  each method has one
     one = st.one_of(
         st.builds(lambda places: {"rollout.max_concurrent": places}, st.integers(4, 24)),
