@@ -83,6 +83,8 @@ def test_what_may_change_is_the_methods_own_word() -> None:
         ("pace", {"method.max_staleness": 2}, ("method.max_staleness", "method.name")),
         ("grpo", {"budget.max_steps": 9}, ("budget.max_steps",)),
         ("grpo", {"rollout.max_concurrent": 0}, ("rollout.max_concurrent",)),
+        ("grpo", {"rollout.max_concurrent": 65536},
+         ("rollout.max_concurrent", "rollout.kv_cache_gib", "model.max_length_tokens")),
         ("grpo", {"rollout.max_concurrent": True}, ("rollout.max_concurrent",)),
         ("grpo", {"rollout.max_concurrent": 128}, ("rollout.max_concurrent",)),
         ("grpo", {PAUSED: False}, (PAUSED,)),
