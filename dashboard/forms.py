@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -13,6 +13,8 @@ from dashboard.fields import FormField, FormSection, Values
 Errors = Mapping[str, Sequence[str]]
 """What is wrong, by field path."""
 
+
+Number = TypeVar("Number", int, float)
 
 FIELD_WIDTH = 180
 """Pixels: three in a row on a wide screen, two on a narrow one."""
@@ -113,12 +115,26 @@ def _number(item: FormField, value: Any, key: str) -> float | int | None:
     return entered
 
 
+def begins_with(value: Number | None, key: str, *, may_be_empty: bool) -> Number | None:
+    """What a number field is to begin with, as its default.
+
+    Streamlit gives a field whose default is a number no way to be emptied. So the default of one
+    that may be empty is empty, and ``value`` is put into its state.
+    """
+    if not may_be_empty:
+        return value
+    if key not in st.session_state:
+        st.session_state[key] = value
+    return None
+
+
 def _whole(item: FormField, value: Any, key: str) -> int | None:
+    whole = None if value is None else int(value)
     return st.number_input(
         item.label,
         min_value=None if item.minimum is None else int(item.minimum),
         max_value=None if item.maximum is None else int(item.maximum),
-        value=None if value is None else int(value),
+        value=begins_with(whole, key, may_be_empty=item.is_nullable),
         step=1,
         placeholder="empty",
         key=key,
@@ -127,11 +143,12 @@ def _whole(item: FormField, value: Any, key: str) -> int | None:
 
 
 def _real(item: FormField, value: Any, key: str) -> float | None:
+    real = None if value is None else float(value)
     return st.number_input(
         item.label,
         min_value=None if item.minimum is None else float(item.minimum),
         max_value=None if item.maximum is None else float(item.maximum),
-        value=None if value is None else float(value),
+        value=begins_with(real, key, may_be_empty=item.is_nullable),
         step=_step(value),
         format="%.6g",
         placeholder="empty",

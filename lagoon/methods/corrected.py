@@ -26,7 +26,8 @@ class Corrected(PolicyGradient):
     ("dis" also on its edge); "cispo" is r moved into the band; "decoupled" weighs the policy of one
     update ago over the behavior policy, and clips the present one over that (where that policy's
     log-probabilities are taken from a straight line between the two); "geometric" gives up
-    trajectories whose mean ratio is out of the band. Which is best is measured, not known."""
+    trajectories whose mean ratio, the geometric one, is out of the band, and weighs what it keeps
+    with r (ours). Which is best is measured, not known."""
     ratio_low: float | None = Field(None, ge=0, lt=1)
     """Lower bound of the ratio. Empty takes the correction's own: clip 0.8, icepop 0.5, dis 0.7,
     cispo 0, decoupled 0.8, geometric 0.99."""

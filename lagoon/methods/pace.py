@@ -43,10 +43,12 @@ class Pace(Corrected, GroupRelative):
     """Groups that should be ready when an update begins, at least num_prompts: about target /
     num_prompts updates of waiting. Ours: the paper's is not known."""
     gamma: float = Field(4.0, ge=0)
-    """How sharply the drift of a group's prefix counts; 0 ranks by age alone, 4 is the paper's."""
+    """How sharply the drift of a group's prefix counts; 0 ranks by age alone, 4 is the paper's.
+    Ours: what drifts is the mean absolute change over all older tokens, and equal drifts share the
+    lowest percentile."""
     smoothing: float = Field(0.9, ge=0, lt=1)
     """Share of the rejection rate that is carried from one update to the next. That the rate is
-    smoothed is the paper's; 0.9 is ours."""
+    smoothed is the paper's; 0.9, and that it begins at 0, is ours."""
     excess: Excess = "of_pool"
     """What the excess is a share of: of the pool, so that one application in full returns to the
     target, or of the target, at most 1. Ours, where the paper's digest leaves it open."""

@@ -64,7 +64,8 @@ class SAO(Bounded, ActorCritic):
     """Advantages decay with 1 - 1 / (trace_scale * length of the response) for each token, so that
     what long responses earn reaches their beginning as well."""
     whiten: bool = False
-    """Bring the advantages of a batch to mean 0 and deviation 1; optional in the paper."""
+    """Bring the advantages of a batch to mean 0 and deviation 1 over its sampled tokens. Optional
+    in the paper; that it is off is ours."""
     critic_updates: int = Field(2, ge=1, le=64)
     """Updates of the critic for each one of the policy."""
     critic_warmup_steps: int = Field(10, ge=0)

@@ -5,7 +5,10 @@ from pydantic import ValidationError
 
 from lagoon.config import RunConfig
 from lagoon.corrections import CORRECTIONS
-from lagoon.methods.base import EVERY_MODE
+from lagoon.methods.async_grpo import AsyncGRPO
+from lagoon.methods.base import EVERY_MODE, PolicyGradient
+from lagoon.methods.pace import Pace
+from lagoon.methods.sao import SAO
 from lagoon.problems import field_problems
 from tests.builders import es_config, grpo_config
 
@@ -106,6 +109,40 @@ def test_what_would_have_no_effect_is_refused_with_its_fields(
         grpo_config(**sections)
     (problem,) = field_problems(caught.value, RunConfig)
     assert set(problem.fields) == fields
+
+
+@pytest.mark.parametrize("name", ["async_grpo", "pace", "sao", "one_step_off"])
+@pytest.mark.parametrize("cut", [{"top_p": 0.9}, {"top_k": 20}, {"min_p": 0.05}])
+def test_sampling_that_leaves_tokens_out_is_no_setting_of_any_method(
+    name: str, cut: dict[str, Any]
+) -> None:
+    """The trainer's log-probabilities are of the whole distribution, and so are the engine's."""
+    with pytest.raises(ValidationError) as caught:
+        grpo_config(method={"name": name}, rollout=cut)
+    (problem,) = field_problems(caught.value, RunConfig)
+    assert problem.fields == (f"rollout.{next(iter(cut))}",)
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "words"),
+    [
+        (Pace, "target", "Ours: the paper's is not known"),
+        (Pace, "smoothing", "0.9, and that it begins at 0, is ours"),
+        (Pace, "excess", "Ours, where the paper's digest leaves it open"),
+        (Pace, "gamma", "Ours: what drifts is the mean absolute change"),
+        (Pace, "rescore", "Ours: what is not known is when the paper asks"),
+        (AsyncGRPO, "correction", "weighs what it keeps with r (ours)"),
+        (AsyncGRPO, "ratio_high", "cispo 5 (ours)"),
+        (AsyncGRPO, "ratio_cap", "5 (ours)"),
+        (SAO, "discount", "Ours: the notes on the paper give no value"),
+        (SAO, "whiten", "that it is off is ours"),
+        (SAO, "critic_rate_factor", "the same schedule (ours)"),
+    ],
+)
+def test_what_papers_leave_open_is_said_to_be_ours_in_the_help_of_its_field(
+    method: type[PolicyGradient], field: str, words: str
+) -> None:
+    assert words in " ".join(str(method.model_fields[field].description).split())
 
 
 def test_without_a_correction_there_is_no_bound_or_nothing_stale() -> None:

@@ -22,6 +22,7 @@ from tests.builders import es_config, grpo_config
 
 PACE = {"name": "pace", "num_prompts": 2, "group_size": 2, "target": 6}
 ASYNC = {"name": "async_grpo", "num_prompts": 2, "group_size": 2, "max_staleness": 2}
+SAO = {"name": "sao", "num_prompts": 2, "critic_warmup_steps": 0, "max_staleness": 2}
 ONE_STEP_OFF = {"name": "one_step_off", "num_prompts": 2, "group_size": 2}
 SAO = {"name": "sao", "num_prompts": 2, "critic_warmup_steps": 1, "max_staleness": 2}
 CONFIGS = {
@@ -83,6 +84,8 @@ def test_what_may_change_is_the_methods_own_word() -> None:
         ("pace", {"method.max_staleness": 2}, ("method.max_staleness", "method.name")),
         ("grpo", {"budget.max_steps": 9}, ("budget.max_steps",)),
         ("grpo", {"rollout.max_concurrent": 0}, ("rollout.max_concurrent",)),
+        ("grpo", {"rollout.max_concurrent": 65536},
+         ("rollout.max_concurrent", "rollout.kv_cache_gib", "model.max_length_tokens")),
         ("grpo", {"rollout.max_concurrent": True}, ("rollout.max_concurrent",)),
         ("grpo", {"rollout.max_concurrent": 128}, ("rollout.max_concurrent",)),
         ("grpo", {PAUSED: False}, (PAUSED,)),

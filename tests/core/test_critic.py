@@ -59,8 +59,8 @@ def dis_gradient(batch: TokenBatch) -> torch.Tensor:
     return found[0]
 
 
-def test_check_1_the_bounds_are_strict_and_the_divisor_counts_every_token() -> None:
-    (case,) = cases("sao_twinkle", "DIS weights from ratios")
+@pytest.mark.parametrize("case", cases("sao_twinkle", "DIS weights from ratios"))
+def test_check_1_the_bounds_are_strict_and_the_divisor_counts_every_token(case: dict) -> None:
     inputs, expected = case["inputs"], case["expected"]
     assert (1 - inputs["eps_low"], 1 + inputs["eps_high"]) == (0.7, 6.0)
     # Away from the bounds by less than anything that could matter, but not by rounding.
@@ -269,7 +269,46 @@ def test_advantages_agree_with_verl(case: dict) -> None:
             assert ours[sampled].tolist() == pytest.approx(wanted.tolist(), rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("case", cases("gae_peers"))
+def has_no_observation(case: dict) -> bool:
+    """Tokens that were not sampled stand behind all others, as padding does; SkyRL reads values
+    of that as well."""
+    rows = case["inputs"]["mask"]
+    if case["function"].startswith("SkyRL"):
+        return all(map(all, rows))
+    return all(row == sorted(row, reverse=True) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "case",
+    cases(
+        "gae_peers",
+        "OpenRLHF get_advantages_and_returns",
+        "SkyRL compute_gae_advantage_return",
+        "OpenRLHF get_cumulative_returns",
+        where=has_no_observation,
+    ),
+)
+def test_without_observations_advantages_agree_with_openrlhf_and_skyrl(case: dict) -> None:
+    inputs, expected = case["inputs"], case["expected"]
+    for row, mask in enumerate(inputs["mask"]):
+        estimate = generalized_advantages(
+            inputs["rewards"][row],
+            inputs["values"][row] if "values" in inputs else [0.0] * len(mask),
+            [int(m) for m in mask],
+            discount=inputs["gamma"],
+            trace=inputs.get("lam", 1.0),
+        )
+        sampled = np.flatnonzero(mask)
+        for ours, theirs in (
+            (estimate.returns, expected["returns"]),
+            (estimate.advantages, expected.get("advantages")),
+        ):
+            if theirs is not None:
+                wanted = np.asarray(theirs[row], dtype=np.float64)[sampled]
+                assert ours[sampled].tolist() == pytest.approx(wanted.tolist(), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("case", cases("gae_peers", "slime vanilla_gae and chunked_gae(chunk 4)"))
 def test_without_observations_advantages_agree_with_slime(case: dict) -> None:
     inputs, expected = case["inputs"], case["expected"]
     for row, rewards in enumerate(inputs["rewards"]):
@@ -314,3 +353,16 @@ def test_advantages_agree_with_a_third_party_sao(case: dict) -> None:
         ):
             wanted = np.asarray(theirs, dtype=np.float64)[sampled].tolist()
             assert ours[sampled].tolist() == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "case",
+    cases("policy_loss_verl", "compute_value_loss", where=lambda c: c["inputs"]["clip"] >= 100),
+)
+def test_the_loss_of_the_critic_is_twice_that_of_verl_without_its_clip(case: dict) -> None:
+    inputs, mask = case["inputs"], tensor(case["inputs"]["mask"])
+    values = tensor(inputs["values_new"]).requires_grad_()
+    loss = value_loss(values, tensor(inputs["returns"]), mask / mask.sum()) / 2
+    (gradient,) = torch.autograd.grad(loss, values)
+    assert loss.item() == pytest.approx(case["expected"]["loss"], rel=1e-9)
+    torch.testing.assert_close(gradient, tensor(case["expected"]["grad_values"]))

@@ -66,6 +66,20 @@ def test_the_settings_are_shown_and_only_what_differs_is_sent() -> None:
     assert {each.label: each.value for each in tested.number_input}["Target"] == 12
 
 
+@pytest.mark.parametrize("name", ["async_grpo", "sao"])
+def test_a_bound_on_staleness_is_changed_and_lifted(name: str) -> None:
+    method = {"name": name, "num_prompts": 4, "max_staleness": 2}
+    config = PACED | {"method": method}
+    fake = FakeApi([canned.run("r7k2m9qd", "bounded", "running", config, step=64, cursor=640)])
+    for value, wanted in ((5, 5), (None, None)):
+        tested = open_page(fake, "run", run="r7k2m9qd", tab="controls")
+        fields = {each.label: each for each in tested.number_input}
+        assert list(fields) == ["Max concurrent", "Max staleness"]
+        fields["Max staleness"].set_value(value)
+        click(tested, "Change")
+        assert sent(fake)[-1] == {"method.max_staleness": wanted}
+
+
 def test_a_refused_change_is_told_with_its_reason() -> None:
     fake = paced()
     tested = open_page(fake, "run", run="r7k2m9qd", tab="controls")

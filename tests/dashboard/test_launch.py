@@ -21,7 +21,7 @@ def created(fake: FakeApi) -> list[dict[str, object]]:
     ]
 
 
-def set_number(tested: AppTest, label: str, value: float) -> None:
+def set_number(tested: AppTest, label: str, value: float | None) -> None:
     next(field for field in tested.number_input if field.label == label).set_value(value).run()
 
 
@@ -45,6 +45,19 @@ def test_what_is_changed_in_the_form_is_what_is_sent() -> None:
     (body,) = created(fake)
     assert body["name"] == "grpo-calculator"
     assert RunConfig.model_validate(body["config"]).method.group_size == 4  # type: ignore[attr-defined]
+
+
+def test_a_field_that_may_be_empty_can_be_emptied_again() -> None:
+    """A bound that a preset sets is lifted in the form."""
+    fake = FakeApi()
+    method = {"name": "async_grpo", "num_prompts": 2, "group_size": 2, "max_staleness": 4}
+    fake.presets[0]["config"] = fake.presets[0]["config"] | {"method": method}
+    tested = open_page(fake, "launch")
+    for value, wanted in ((None, "null"), (2, "2"), (None, "null")):
+        set_number(tested, "Max staleness", value)
+        assert f"max_staleness: {wanted}" in sent_yaml(tested)
+        assert next(f for f in tested.number_input if f.label == "Max staleness").value == value
+    assert next(f for f in tested.number_input if f.label == "Group size").value == 2
 
 
 def test_an_environment_that_is_not_installed_says_so_when_it_is_chosen() -> None:

@@ -8,6 +8,7 @@ from uuid import uuid4
 import streamlit as st
 
 from dashboard import markup, records, trouble
+from dashboard.forms import begins_with
 from dashboard.session import Site
 from dashboard.views.area import RunArea
 from dashboard.views.run_pause import goes_on
@@ -52,12 +53,13 @@ def _input(detail: records.RunDetail, path: str, value: records.Setting) -> int 
     name = path.rpartition(".")[2]
     step = 0.5 if isinstance(value, float) else 1
     optional = value is None or name.startswith("max_staleness")
+    key = f"control {detail['id']} {path} {value}"
     found: int | float | None = st.number_input(
         title_of(name),
-        value=value,
+        value=begins_with(value, key, may_be_empty=optional),
         step=step,
         placeholder="none" if optional else None,
-        key=f"control {detail['id']} {path} {value}",
+        key=key,
         help=f"`{path}`" + (". Empty: no bound." if optional else ""),
     )
     return found

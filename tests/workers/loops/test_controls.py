@@ -39,8 +39,8 @@ BOUNDED = UNFILTERED | {"max_staleness": 2, "drop_stale": True}
 ALONE = SINGLE | {"max_staleness": 2, "drop_stale": True}
 PATHS = {
     "async_grpo": ("method.max_staleness", st.integers(1, 4)),
-    "sao": ("method.max_staleness", st.integers(1, 4)),
     "pace": ("method.target", st.integers(2, 8)),
+    "sao": ("method.max_staleness", st.integers(1, 4)),
 }
 
 

@@ -19,6 +19,8 @@ from lagoon.trajectory import Trajectory
 from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
 from tests.workers.loops.invariants import (
     NUM_STEPS,
+    PACED,
+    SINGLE,
     UNFILTERED,
     overlapping,
     prompts_are_somewhere,
@@ -115,6 +117,31 @@ async def test_a_generator_that_dies_is_replaced_while_the_others_go_on(
     assert run.loop.context.generators.living == list(range(num_generators))
 
 
+async def test_training_goes_on_with_the_others_while_a_dead_generator_is_being_replaced(
+    tmp_path: Path,
+) -> None:
+    """Its replacement takes as long as it takes for three more updates."""
+    chance = Chance(5, death=0.05, deaths_left=1)
+    died_at: list[int] = []
+
+    async def replacement(generator: int) -> StreamingGenerator:
+        died_at.append(context.progress.version)
+        while context.progress.version < died_at[0] + 3:
+            assert context.generators.living == [1 - generator]
+            await asyncio.sleep(0)
+        return StreamingGenerator(chance)
+
+    generators = [StreamingGenerator(chance) for _ in range(2)]
+    config = overlapping(UNFILTERED, steps=10)
+    context, _ = loop_context(config, generators, tmp_path, replacement=replacement)
+    trainer = StreamingTrainer(chance)
+    async with asyncio.timeout(30):
+        assert await PolicyGradientLoop(context, trainer).run() == "finished"
+    assert len(trainer.batches) == 10
+    assert len(died_at) == 1
+    assert context.generators.living == [0, 1]
+
+
 async def test_where_nobody_can_be_replaced_a_death_costs_the_attempt(tmp_path: Path) -> None:
     chance = Chance(5, death=0.05)
     generators = [StreamingGenerator(chance) for _ in range(2)]
@@ -160,6 +187,24 @@ async def test_a_reward_that_is_no_number_drops_its_trajectory(tmp_path: Path) -
     assert not any(each.trajectory_id.startswith("train/1/") for each in trained)
     assert loop.ledger.dropped == {"reward_not_finite": 1}
     assert len(trained) == NUM_STEPS * 2 * 3 - 1
+
+
+@pytest.mark.parametrize("method", [UNFILTERED, PACED, SINGLE])
+async def test_a_reward_that_is_no_number_is_trained_on_by_no_asynchronous_method(
+    tmp_path: Path, method: dict[str, Any]
+) -> None:
+    def reward(request: EpisodeRequest, generator: FakeGenerator) -> float:
+        split, position, _ = request.trajectory_id.split("/")
+        return math.nan if split == "train" and position == "1" else float(position) % 2
+
+    context, _ = loop_context(overlapping(method), [FakeGenerator(reward)], tmp_path)
+    trainer = FakeTrainer()
+    loop = PolicyGradientLoop(context, trainer)
+    assert await loop.run() == "finished"
+    trained = [sample.trajectory for batch in trainer.batches for sample in batch]
+    assert all(math.isfinite(each.reward) for each in trained)
+    assert loop.ledger.dropped["reward_not_finite"] == 1
+    assert loop.ledger.is_balanced
 
 
 class Forgetful(FakeGenerator):
