@@ -61,6 +61,9 @@ class Mark:
 
     x: float
     text: str
+    """Written along its rule, so that it should be short."""
+    details: str = ""
+    """Shown over the text; empty for no more than that."""
 
 
 @dataclass(slots=True)
@@ -77,6 +80,7 @@ class Chart:
         at places of its horizontal axis."""
         for mark in marks:
             _rule(self, mark.x, mark.text, palette.MUTED, is_upright=True)
+            self.layout["annotations"][-1]["hovertext"] = mark.details or mark.text
         shown, total = self.thinned
         if total:
             title = self.layout["xaxis"]["title"]

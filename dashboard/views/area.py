@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import plotly.graph_objects as go
@@ -15,6 +15,9 @@ from dashboard.views.axis_switch import ruler_for
 from dashboard.watch import Curve, RunWatch
 from dashboard.words import parse_time
 from lagoon.metrics import Metric
+
+LONGEST_MARK = 24
+"""Characters that fit along a rule of a chart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,13 @@ class RunArea:
         ruler = self.ruler
         if drawn.x_title != ruler.title:  # it counts something else
             return []
-        words: dict[float, list[str]] = {}
+        found: dict[float, list[records.Change]] = {}
         for change in self.controls_of_run["changes"]:
             version, moment = change["version"], parse_time(change["applied_at"])
             if change["state"] == "applied" and version is not None and moment is not None:
                 x = ruler.place_moment(version, moment.timestamp())
-                words.setdefault(x, []).append(change["words"])
-        return [charts.Mark(x, ", ".join(each)) for x, each in words.items()]
+                found.setdefault(x, []).append(change)
+        return [_mark(x, changes) for x, changes in found.items()]
 
     def curves(self, metrics: Iterable[Metric]) -> list[Curve]:
         """Series of these metrics, up to date."""
@@ -68,6 +71,14 @@ class RunArea:
     def curve(self, metric: Metric, **labels: str) -> Curve | None:
         """The series of one metric."""
         return self.watch.curve(self.site.api, metric, **labels)
+
+
+def _mark(x: float, changes: Sequence[records.Change]) -> charts.Mark:
+    """What was changed there: in words where they are short, else by the changes' numbers."""
+    words = ", ".join(change["words"] for change in changes)
+    numbers = ", ".join(str(change["number"]) for change in changes)
+    text = words if len(words) <= LONGEST_MARK else f"change {numbers}"
+    return charts.Mark(x, text, words)
 
 
 def panel(

@@ -98,8 +98,9 @@ class PolicyGradient(Method):
 
     @property
     def rescores(self) -> bool:
-        """True when a method that ``needs_scores`` needs them of the present version, and not of
-        the one at which a group was first looked at."""
+        """True when a method that ``needs_scores`` needs them of the present version. Else those of
+        the version at which a group was first looked at will do, and of trajectories that no new
+        version came into none are needed."""
         return True
 
     def select(

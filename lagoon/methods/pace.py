@@ -63,7 +63,8 @@ class Pace(Corrected, GroupRelative):
 
     rescore: bool = False
     """Ask the trainer for the drift of every waiting group again at each new version. Else a group
-    keeps what it had drifted when an update first saw it, and each costs one forward pass. Ours:
+    keeps what it had drifted when an update first saw it, and a trajectory that one version sampled
+    from beginning to end has drifted from nothing: so each costs at most one forward pass. Ours:
     what is not known is when the paper asks; after a group is finished, waiting counts in full."""
 
     @property

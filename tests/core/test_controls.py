@@ -24,7 +24,6 @@ PACE = {"name": "pace", "num_prompts": 2, "group_size": 2, "target": 6}
 ASYNC = {"name": "async_grpo", "num_prompts": 2, "group_size": 2, "max_staleness": 2}
 SAO = {"name": "sao", "num_prompts": 2, "critic_warmup_steps": 0, "max_staleness": 2}
 ONE_STEP_OFF = {"name": "one_step_off", "num_prompts": 2, "group_size": 2}
-SAO = {"name": "sao", "num_prompts": 2, "critic_warmup_steps": 1, "max_staleness": 2}
 CONFIGS = {
     "grpo": grpo_config(),
     "async_grpo": grpo_config(method=ASYNC),

@@ -10,11 +10,11 @@ Every move goes through the books, ledgers of prompts and of tokens that refuse 
 balance.
 
 A method that needs scores is shown what the trainer's policy makes of the pool's tokens, for one
-forward pass over each trajectory, at the version that first looks at it; a method that rescores has
-one at each later version as well. Where the present version sampled every token there is nothing to
-ask: lag is the distance between two versions, and that of one from itself is 0. Its score is its
-behavior log-probability, and not the trainer's, which differs from it by the numbers of two
-programs alone.
+forward pass over each trajectory that a new version came into, at the version that first looks at
+it; a method that rescores has one of every trajectory at each later version. Where the present
+version sampled every token there is nothing to ask: lag is the distance between two versions, and
+that of one from itself is 0. Its score is its behavior log-probability, and not the trainer's, which
+differs from it by the numbers of two programs alone.
 """
 
 from __future__ import annotations
@@ -139,13 +139,13 @@ class Pool:
         good = (version,) if method.rescores else range(version + 1)
         unscored = [at for at, pooled in enumerate(seen) if pooled.scored_at not in good]
         members = [each for at in unscored for each in seen[at].group.trajectories]
-        lagging = [each for each in members if not each.is_of(version)]
-        passed = iter(await score(lagging) if lagging else ())
+        passed = [each for each in members if not _is_still(method, each, version)]
+        found = iter(await score(passed) if passed else ())
         for at in unscored:
             scores = tuple(
                 tuple(logprob for _, logprob in each.sampled)
-                if each.is_of(version)
-                else tuple(next(passed))
+                if _is_still(method, each, version)
+                else tuple(next(found))
                 for each in seen[at].group.trajectories
             )
             seen[at] = replace(seen[at], scores=scores, scored_at=version)
@@ -157,3 +157,11 @@ class Pool:
         self.books = self.books.train(self.drawn)
         self.drawn = []
         self.memory = method.remember(self.memory, drifted)
+
+
+def _is_still(method: PolicyGradient, trajectory: Trajectory, version: int) -> bool:
+    """Whether nothing can have drifted under the trajectory: the present version sampled it all, or
+    the version at which it was completed did, where only that much is asked."""
+    return trajectory.is_of(version) or (
+        not method.rescores and trajectory.is_of(trajectory.completed_version)
+    )

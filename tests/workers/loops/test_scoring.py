@@ -99,6 +99,14 @@ async def test_unless_it_rescores_a_group_keeps_the_score_of_the_version_that_sa
     assert [pooled.scored_at for pooled in pool.ready] == [3, 3]
 
 
+async def test_unless_it_rescores_what_no_new_version_came_into_is_not_asked_for() -> None:
+    pool, score = pool_of(late=(2, 2), whole=(3, 3)), Scorer()
+    await pool.draw(PATIENT.model_copy(update={"rescore": False}), 5, score)
+    assert score.asked() == ["late0"]  # completed at 3
+    await pool.draw(PATIENT, 6, score)
+    assert score.asked() == ["late0", "late1", "whole0", "whole1"]
+
+
 async def test_what_is_finished_while_the_trainer_scores_keeps_its_place_in_the_pool() -> None:
     pool = pool_of(old=(1, 2))
 
