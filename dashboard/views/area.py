@@ -77,7 +77,8 @@ def _mark(x: float, changes: Sequence[records.Change]) -> charts.Mark:
     """What was changed there: in words where they are short, else by the changes' numbers."""
     words = ", ".join(change["words"] for change in changes)
     numbers = ", ".join(str(change["number"]) for change in changes)
-    text = words if len(words) <= LONGEST_MARK else f"change {numbers}"
+    short = f"{'change' if len(changes) == 1 else 'changes'} {numbers}"
+    text = words if len(words) <= LONGEST_MARK else short
     return charts.Mark(x, text, words)
 
 

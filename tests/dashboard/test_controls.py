@@ -111,7 +111,7 @@ def test_who_changed_what_and_when_is_a_table_and_rules_on_the_curves() -> None:
         [rule] = figure["layout"]["shapes"]
         [label] = figure["layout"]["annotations"]
         assert rule["x0"] == rule["x1"] == 20
-        assert label["text"] == "change 1"  # the words are too long for the rule
+        assert label["text"] == "changes 1, 3"  # the words are too long for the rule
         assert label["hovertext"] == "target 8 → 12, gamma 4 → 1"
     tested = open_page(fake, "run", run="r7k2m9qd", tab="overview", x="time")
     figure = json.loads(tested.get("plotly_chart")[0].proto.spec)

@@ -13,8 +13,8 @@ A method that needs scores is shown what the trainer's policy makes of the pool'
 forward pass over each trajectory that a new version came into, at the version that first looks at
 it; a method that rescores has one of every trajectory at each later version. Where the present
 version sampled every token there is nothing to ask: lag is the distance between two versions, and
-that of one from itself is 0. Its score is its behavior log-probability, and not the trainer's, which
-differs from it by the numbers of two programs alone.
+that of one from itself is 0. Its score is its behavior log-probability, and not the trainer's,
+which differs from it by the numbers of two programs alone.
 """
 
 from __future__ import annotations
