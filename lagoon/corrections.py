@@ -217,35 +217,3 @@ def interpolated_proximal(
     age = (version - versions).clamp(min=1).to(logprobs.dtype)
     share = (1 - 1 / age) * (versions >= 0)
     return behavior_logprobs + share * (logprobs.detach() - behavior_logprobs)
-
-
-@dataclass(frozen=True, slots=True)
-class Sampler:
-    """What a generator does to the policy's distribution before it draws a token.
-
-    The temperature is not here: the trainer computes its log-probabilities at the run's, so that
-    it changes both alike.
-    """
-
-    top_p: float = 1.0
-    top_k: int = 0
-    """0 for all tokens."""
-    min_p: float = 0.0
-
-    @property
-    def changes_distribution(self) -> bool:
-        """True when some tokens that the policy may choose are never drawn."""
-        return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
-
-    def refusal(self, correction: Correction) -> str | None:
-        """Why it cannot be had with ``correction``; None when it can.
-
-        Behavior log-probabilities of another distribution than the one that was sampled from make
-        every ratio wrong by an unknown factor.
-        """
-        if not (self.changes_distribution and correction.needs_behavior):
-            return None
-        return (
-            "top-p, top-k and min-p draw from another distribution than the policy's, whose "
-            f"log-probabilities {correction.title} divides by"
-        )

@@ -10,7 +10,6 @@ from lagoon.corrections import (
     CORRECTIONS,
     Band,
     CorrectionName,
-    Sampler,
     corrected_surrogate,
 )
 from lagoon.losses import Loss, TokenBatch, clipped_surrogate
@@ -230,11 +229,3 @@ def test_a_bound_without_effect_and_a_band_without_the_ratio_one_are_refused() -
     for low, high in ((1.0, 2.0), (0.5, 1.0), (-0.1, 2.0), (math.nan, 2.0)):
         with pytest.raises(ValueError, match="must hold the ratio 1"):
             Band(low, high)
-
-
-def test_a_sampler_that_leaves_tokens_out_is_refused_only_with_what_divides_by_it() -> None:
-    whole = Sampler()
-    assert all(whole.refusal(CORRECTIONS[name]) is None for name in NAMES)
-    for cutting in (Sampler(top_p=0.9), Sampler(top_k=20), Sampler(min_p=0.05)):
-        refused = {name for name in NAMES if cutting.refusal(CORRECTIONS[name])}
-        assert refused == set(NAMES) - {"none"}
