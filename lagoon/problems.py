@@ -9,6 +9,13 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+ON_PURPOSE = dict.fromkeys(
+    ("top_p", "top_k", "min_p"),
+    "it would draw from another distribution than the policy's, whose log-probabilities the "
+    "trainer computes and every correction divides by",
+)
+"""Settings that people may look for and that there are not, and why."""
+
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
@@ -50,6 +57,8 @@ def _unknown_key(path: list[str], known: list[str], others: list[str]) -> FieldP
         section = ".".join(path[:-1])
         message = f"{path[-1]} is a setting of {' and '.join(others)} alone"
         return FieldProblem((".".join(path), f"{section}.name"), message)
+    if path[-1] in ON_PURPOSE:
+        return FieldProblem((".".join(path),), f"there is no {path[-1]}: {ON_PURPOSE[path[-1]]}")
     near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
     hint = ".".join([*path[:-1], near[0]]) if near else None
     advice = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"

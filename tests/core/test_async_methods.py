@@ -120,7 +120,9 @@ def test_sampling_that_leaves_tokens_out_is_no_setting_of_any_method(
     with pytest.raises(ValidationError) as caught:
         grpo_config(method={"name": name}, rollout=cut)
     (problem,) = field_problems(caught.value, RunConfig)
-    assert problem.fields == (f"rollout.{next(iter(cut))}",)
+    (missing,) = cut
+    assert problem.fields == (f"rollout.{missing}",)
+    assert problem.message.startswith(f"there is no {missing}: it would draw from another")
 
 
 @pytest.mark.parametrize(
