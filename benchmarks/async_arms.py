@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.async_curve import summary
-from benchmarks.study import Cell, events_of
+from benchmarks.study import Cell, events_of, resolved
 from lagoon.corrections import CorrectionName
 
 Settings = Mapping[str, Any]
 
 SYNC, PACE, UNFILTERED = "grpo, synchronous", "pace", "async_grpo, unfiltered"
-BOUNDED = "async_grpo, bound and correction"
+BOUNDED, SAO = "async_grpo, bound and correction", "sao"
 
 REGIME: Settings = {
     "environment.mean_wait_seconds": 0.3,
@@ -23,18 +23,22 @@ REGIME: Settings = {
 """A slow tool with a heavy tail on training tasks. Held-out tasks answer at once, so that an
 evaluation beside training takes little from it."""
 SYNC_STEPS = 40
-ASYNC_STEPS, ASYNC_SECONDS = 400, 300
+ASYNC_STEPS, ASYNC_SECONDS = 400, 320
 """At most so many steps; the seconds are more than sync takes, and end the run before."""
+SWEEP_STEPS, SWEEP_SECONDS = 20, 90
+"""The same of the sweep."""
 FRESH: Settings = {"evaluation.num_tasks": 256, "evaluation.skip_tasks": 1024}
 """Held-out tasks that no setting was chosen on."""
 VALIDATION: Settings = {"evaluation.num_tasks": 128}
 VALIDATION_SEED = 100
 QUICK: Settings = {"budget.max_steps": 2, "evaluation.num_tasks": 16}
 
-LEARNING_RATES = (2e-4, 5e-4)
+LEARNING_RATES = (1e-4, 2e-4, 5e-4)
+USUAL_RATE = 2e-4
 CORRECTIONS: tuple[CorrectionName, ...] = (
-    "none", "clip", "tis", "icepop", "dis", "cispo", "decoupled", "geometric",
+    "none", "tis", "icepop", "dis", "cispo", "decoupled", "geometric",
 )  # fmt: skip
+"""All but "clip", the preset's, which every learning rate is tried with."""
 
 NOTES = """Greedy success on 256 held-out tasks that no setting was chosen on; a value is the mean
 of two evaluations in a row, with the 95 % interval after Student over seeds in brackets. Time is
@@ -42,10 +46,10 @@ training time of each seed, without what it waited for evaluations; an arm is re
 that sync took on the same seed, at the trajectories that it trained on, and at the seconds after
 which it first had the success that sync ended with. One run at a time, the arms of a seed one after
 the other. Learning rates and the correction are those of the sweep, which every arm had alike."""
-SWEEP_NOTES = """One run of each, on validation tasks and a seed that the study does not use. The
-learning rate of an arm is the one with the better success at the end; the correction of the bounded
-arm is the best one at its usual learning rate. "none" is tried without a bound: with one it is
-refused."""
+SWEEP_NOTES = """One run of each, on validation tasks and a seed that the study does not use: every
+learning rate for every arm with its preset's correction, and the other corrections for the bounded
+arm at 2e-4. An arm of the study has the settings with the best success at the end. "none" is tried
+without a bound: with one it is refused."""
 LONG_NOTES = """One run, with batches of 32 trajectories so that it ends within the hour. Collapse
 is an end below half of the best success."""
 
@@ -55,19 +59,28 @@ class Arm:
     """A preset with the settings that make it this arm."""
 
     preset: str
-    settings: tuple[tuple[str, Any], ...] = ()
-    learning_rate: float = 5e-4
+    settings: Settings = field(default_factory=dict)
 
 
-STUDY: dict[str, Arm] = {
-    SYNC: Arm("grpo-calculator"),
+ARMS: dict[str, Arm] = {
+    SYNC: Arm("grpo-calculator", {"trainer.cpus": 2, "resources.cpus_per_generator": 0}),
     "one_step_off": Arm("grpo-one-step-off-calculator"),
-    UNFILTERED: Arm("grpo-async-calculator", (("method.max_staleness", None),)),
-    BOUNDED: Arm("grpo-async-calculator", (("method.correction", "dis"),)),
+    UNFILTERED: Arm("grpo-async-calculator", {"method.max_staleness": None}),
+    BOUNDED: Arm("grpo-async-calculator"),
     PACE: Arm("pace-calculator"),
-    "sao": Arm("sao-calculator"),
+    SAO: Arm("sao-calculator"),
 }
-"""In the order in which a seed's cells are run, with the settings that the sweep has found."""
+"""In the order in which a seed's cells are run. Where generation and training take turns, either
+has both cores."""
+CHOSEN: dict[str, Settings] = {
+    SYNC: {"trainer.learning_rate": 2e-4},
+    "one_step_off": {"trainer.learning_rate": 2e-4},
+    UNFILTERED: {"trainer.learning_rate": 2e-4},
+    BOUNDED: {"trainer.learning_rate": 2e-4, "method.correction": "dis"},
+    PACE: {"trainer.learning_rate": 2e-4},
+    SAO: {"trainer.learning_rate": 1e-4},
+}
+"""What the sweep has found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,30 +95,30 @@ class Tried:
 
 def cell(name: str, seed: int, *, quick: bool = False) -> Cell:
     """A cell of the study."""
-    return _cell(
-        STUDY[name], seed, {**FRESH, **_budget(STUDY[name], SYNC_STEPS, ASYNC_SECONDS)}, quick
-    )
+    changes = {**CHOSEN[name], **FRESH, **_budget(name, SYNC_STEPS, ASYNC_SECONDS)}
+    return _cell(name, seed, changes, quick)
 
 
 def tried(*, quick: bool = False) -> list[Tried]:
     """The sweep: every learning rate for every arm, every correction for the bounded one; "none",
     which a bounded run may not have, for the unfiltered one."""
-    found = [_tried(name, rate, None, quick) for name in STUDY for rate in LEARNING_RATES]
+    found = [_tried(name, rate, None, quick) for rate in LEARNING_RATES for name in ARMS]
     for correction in CORRECTIONS:
         name = UNFILTERED if correction == "none" else BOUNDED
-        found.append(_tried(name, 5e-4, correction, quick))
+        found.append(_tried(name, USUAL_RATE, correction, quick))
     return found[:2] if quick else found
 
 
 def long_cell(*, quick: bool = False) -> Cell:
     """SAO over 1,000 steps."""
     changes = {
+        **CHOSEN[SAO],
         "budget.max_steps": 1000,
         "method.num_prompts": 32,
         "evaluation.every_steps": 50,
         "evaluation.num_tasks": 256,
     }
-    return _cell(STUDY["sao"], VALIDATION_SEED, changes, quick)
+    return _cell(SAO, VALIDATION_SEED, changes, quick)
 
 
 def measure(one: Cell) -> dict[str, Any]:
@@ -114,31 +127,23 @@ def measure(one: Cell) -> dict[str, Any]:
 
 
 def _tried(name: str, rate: float, correction: str | None, quick: bool) -> Tried:
-    arm = STUDY[name]
     changes = {
         **VALIDATION,
-        **_budget(arm, SYNC_STEPS // 2, ASYNC_SECONDS / 2),
+        **_budget(name, SWEEP_STEPS, SWEEP_SECONDS),
         "trainer.learning_rate": rate,
         **({"method.correction": correction} if correction else {}),
     }
-    made = _cell(arm, VALIDATION_SEED, changes, quick)
-    shown = dict(made.changes).get("method.correction", "")
+    made = _cell(name, VALIDATION_SEED, changes, quick)
+    shown = getattr(resolved(made).method, "correction", "clip")
     return Tried(name, rate, shown, made)
 
 
-def _budget(arm: Arm, sync_steps: int, async_seconds: float) -> Settings:
-    if arm.preset == "grpo-calculator":
+def _budget(name: str, sync_steps: int, async_seconds: float) -> Settings:
+    if name == SYNC:
         return {"budget.max_steps": sync_steps}
     return {"budget.max_steps": ASYNC_STEPS, "budget.max_seconds": async_seconds}
 
 
-def _cell(arm: Arm, seed: int, changes: Settings, quick: bool) -> Cell:
-    settings = {
-        **REGIME,
-        "trainer.learning_rate": arm.learning_rate,
-        **dict(arm.settings),
-        **changes,
-    }
-    if quick:
-        settings = {**settings, **QUICK}
-    return Cell(arm.preset, seed, changes=tuple(settings.items()))
+def _cell(name: str, seed: int, changes: Settings, quick: bool) -> Cell:
+    settings = {**REGIME, **ARMS[name].settings, **changes, **(QUICK if quick else {})}
+    return Cell(ARMS[name].preset, seed, changes=tuple(settings.items()))

@@ -44,10 +44,10 @@ def study(options: Options) -> Report:
     cells = [
         arms.cell(name, seed, quick=options.quick)
         for seed in range(1 if options.quick else options.seeds)
-        for name in arms.STUDY
+        for name in arms.ARMS
     ]
     curves = _measured("async_rl", cells, options)
-    return report(dict(zip(arms.STUDY, _by_arm(curves, len(arms.STUDY)), strict=True)))
+    return report(dict(zip(arms.ARMS, _by_arm(curves, len(arms.ARMS)), strict=True)))
 
 
 def sweep(options: Options) -> Report:

@@ -69,7 +69,7 @@ def test_what_is_kept_of_a_run_makes_its_curve() -> None:
 
 
 def test_the_targets_are_judged_by_the_curves() -> None:
-    others = {name: [WORSE, WORSE] for name in arms.STUDY}
+    others = {name: [WORSE, WORSE] for name in arms.ARMS}
     met = report({**others, arms.SYNC: [SYNC, SYNC], arms.PACE: [FASTER, FASTER]})
     assert met.missed == ["PACE against sync at equal samples"]
     assert "PACE over unfiltered at equal wall-clock 50.0" in met.figure
@@ -79,20 +79,31 @@ def test_the_targets_are_judged_by_the_curves() -> None:
 
 
 def test_an_arm_that_unlearned_everything_leaves_no_ratio() -> None:
-    others = {name: [WORSE] for name in arms.STUDY}
+    others = {name: [WORSE] for name in arms.ARMS}
     nothing = replace(WORSE, evaluations=((0, 0.0, 0.3), (10, 10.0, 0.0), (20, 20.0, 0.0)))
     judged = report({**others, arms.SYNC: [SYNC], arms.UNFILTERED: [nothing]})
     assert "the other succeeds at nothing" in judged.figure
 
 
 def test_every_cell_is_a_run_that_validates_and_no_setting_is_chosen_on_the_studys_tasks() -> None:
-    for name in arms.STUDY:
-        evaluation = resolved(arms.cell(name, 0)).evaluation
-        tuned = resolved(arms.tried()[0].cell).evaluation
-        assert tuned.skip_tasks + tuned.num_tasks <= evaluation.skip_tasks
-    seeds = {resolved(one.cell).seed for one in arms.tried()}
-    assert seeds == {arms.VALIDATION_SEED}
+    tuned = [resolved(one.cell) for one in arms.tried()]
+    assert {config.seed for config in tuned} == {arms.VALIDATION_SEED}
+    chosen_on = max(one.evaluation.skip_tasks + one.evaluation.num_tasks for one in tuned)
+    for name in arms.ARMS:
+        config = resolved(arms.cell(name, 0))
+        assert chosen_on <= config.evaluation.skip_tasks
+        assert config.environment == tuned[0].environment
     assert resolved(arms.long_cell()).budget.max_steps == 1000
+
+
+def test_what_an_arm_was_given_is_one_of_the_settings_that_were_tried() -> None:
+    found = {(one.arm, one.learning_rate, one.correction) for one in arms.tried()}
+    assert len(found) == len(arms.tried())
+    for name in arms.ARMS:
+        config = resolved(arms.cell(name, 0))
+        assert config.trainer is not None
+        correction = getattr(config.method, "correction", "clip")
+        assert (name, config.trainer.learning_rate, correction) in found
 
 
 def test_the_interval_of_a_mean_is_students() -> None:
