@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.async_curve import summary
-from benchmarks.study import Cell, events_of, resolved
+from benchmarks.study import IN_TURN, Cell, events_of, resolved
 from lagoon.corrections import CorrectionName
 
 Settings = Mapping[str, Any]
@@ -63,15 +63,14 @@ class Arm:
 
 
 ARMS: dict[str, Arm] = {
-    SYNC: Arm("grpo-calculator", {"trainer.cpus": 2, "resources.cpus_per_generator": 0}),
+    SYNC: Arm("grpo-calculator", IN_TURN),
     "one_step_off": Arm("grpo-one-step-off-calculator"),
     UNFILTERED: Arm("grpo-async-calculator", {"method.max_staleness": None}),
     BOUNDED: Arm("grpo-async-calculator"),
     PACE: Arm("pace-calculator"),
     SAO: Arm("sao-calculator"),
 }
-"""In the order in which a seed's cells are run. Where generation and training take turns, either
-has both cores."""
+"""In the order in which a seed's cells are run."""
 CHOSEN: dict[str, Settings] = {
     SYNC: {"trainer.learning_rate": 2e-4},
     "one_step_off": {"trainer.learning_rate": 2e-4},

@@ -25,6 +25,9 @@ from workers.settings import own_home
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "docs" / "results" / "data"
+IN_TURN: Mapping[str, Any] = {"trainer.cpus": 2, "resources.cpus_per_generator": 0}
+"""Settings of a run whose generator and trainer take turns: both cores are the trainer's when it is
+its turn."""
 
 
 @dataclass(frozen=True, slots=True)
