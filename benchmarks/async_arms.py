@@ -14,6 +14,7 @@ Settings = Mapping[str, Any]
 
 SYNC, PACE, UNFILTERED = "grpo, synchronous", "pace", "async_grpo, unfiltered"
 BOUNDED, SAO = "async_grpo, bound and correction", "sao"
+PACE_PLAIN, UNFILTERED_PLAIN = "pace, no correction", "async_grpo, unfiltered, no correction"
 
 REGIME: Settings = {
     "environment.mean_wait_seconds": 0.3,
@@ -23,7 +24,7 @@ REGIME: Settings = {
 """A slow tool with a heavy tail on training tasks. Held-out tasks answer at once, so that an
 evaluation beside training takes little from it."""
 SYNC_STEPS = 40
-ASYNC_STEPS, ASYNC_SECONDS = 400, 320
+ASYNC_STEPS, ASYNC_SECONDS = 400, 290
 """At most so many steps; the seconds are more than sync takes, and end the run before."""
 SWEEP_STEPS, SWEEP_SECONDS = 20, 90
 """The same of the sweep."""
@@ -31,14 +32,23 @@ FRESH: Settings = {"evaluation.num_tasks": 256, "evaluation.skip_tasks": 1024}
 """Held-out tasks that no setting was chosen on."""
 VALIDATION: Settings = {"evaluation.num_tasks": 128}
 VALIDATION_SEED = 100
+SEARCHED: dict[str, Settings] = {
+    "as in the study": {},
+    "learning rate 5e-4": {"trainer.learning_rate": 5e-4},
+    "four operations": {"environment.num_operations": 4},
+    "half the batch": {"method.num_prompts": 8},
+    "waits of 1 s": {"environment.mean_wait_seconds": 1.0},
+}
+"""What was varied to find where training on everything suffers."""
 QUICK: Settings = {"budget.max_steps": 2, "evaluation.num_tasks": 16}
 
 LEARNING_RATES = (1e-4, 2e-4, 5e-4)
 USUAL_RATE = 2e-4
 CORRECTIONS: tuple[CorrectionName, ...] = (
-    "none", "tis", "icepop", "dis", "cispo", "decoupled", "geometric",
+    "tis", "icepop", "dis", "cispo", "decoupled", "geometric",
 )  # fmt: skip
-"""All but "clip", the preset's, which every learning rate is tried with."""
+"""All but "clip", the preset's, which every learning rate is tried with, and "none", which a bound
+refuses."""
 
 NOTES = """Greedy success on 256 held-out tasks that no setting was chosen on; a value is the mean
 of two evaluations in a row, with the 95 % interval after Student over seeds in brackets. Time is
@@ -47,9 +57,11 @@ that sync took on the same seed, at the trajectories that it trained on, and at 
 which it first had the success that sync ended with. One run at a time, the arms of a seed one after
 the other. Learning rates and the correction are those of the sweep, which every arm had alike."""
 SWEEP_NOTES = """One run of each, on validation tasks and a seed that the study does not use: every
-learning rate for every arm with its preset's correction, and the other corrections for the bounded
-arm at 2e-4. An arm of the study has the settings with the best success at the end. "none" is tried
-without a bound: with one it is refused."""
+learning rate for every arm, and the other corrections for the bounded arm at 2e-4. An arm of the
+study has the settings with the best success at the end, the mean of its last two evaluations."""
+SEARCH_NOTES = """One run of each, as long as those of the study, on validation tasks and a seed
+that the study does not use, with the study's settings but for the one named. Lag is the mean
+staleness of trained tokens in the last steps."""
 LONG_NOTES = """One run, with batches of 32 trajectories so that it ends within the hour. Collapse
 is an end below half of the best success."""
 
@@ -69,15 +81,22 @@ ARMS: dict[str, Arm] = {
     BOUNDED: Arm("grpo-async-calculator"),
     PACE: Arm("pace-calculator"),
     SAO: Arm("sao-calculator"),
+    UNFILTERED_PLAIN: Arm(
+        "grpo-async-calculator", {"method.max_staleness": None, "method.correction": "none"}
+    ),
+    PACE_PLAIN: Arm("pace-calculator", {"method.correction": "none"}),
 }
-"""In the order in which a seed's cells are run."""
+"""In the order in which a seed's cells are run. PACE leaves the loss as it is: it is compared with
+unfiltered training under two losses, one that knows of staleness and one that does not."""
 CHOSEN: dict[str, Settings] = {
-    SYNC: {"trainer.learning_rate": 2e-4},
+    SYNC: {"trainer.learning_rate": 1e-4},
     "one_step_off": {"trainer.learning_rate": 2e-4},
     UNFILTERED: {"trainer.learning_rate": 2e-4},
-    BOUNDED: {"trainer.learning_rate": 2e-4, "method.correction": "dis"},
+    BOUNDED: {"trainer.learning_rate": 2e-4, "method.correction": "clip"},
     PACE: {"trainer.learning_rate": 2e-4},
     SAO: {"trainer.learning_rate": 1e-4},
+    UNFILTERED_PLAIN: {"trainer.learning_rate": 1e-4},
+    PACE_PLAIN: {"trainer.learning_rate": 1e-4},
 }
 """What the sweep has found."""
 
@@ -99,13 +118,20 @@ def cell(name: str, seed: int, *, quick: bool = False) -> Cell:
 
 
 def tried(*, quick: bool = False) -> list[Tried]:
-    """The sweep: every learning rate for every arm, every correction for the bounded one; "none",
-    which a bounded run may not have, for the unfiltered one."""
+    """The sweep: every learning rate for every arm, every correction for the bounded one."""
     found = [_tried(name, rate, None, quick) for rate in LEARNING_RATES for name in ARMS]
-    for correction in CORRECTIONS:
-        name = UNFILTERED if correction == "none" else BOUNDED
-        found.append(_tried(name, USUAL_RATE, correction, quick))
+    found += [_tried(BOUNDED, USUAL_RATE, correction, quick) for correction in CORRECTIONS]
     return found[:2] if quick else found
+
+
+def searched(*, quick: bool = False) -> list[tuple[str, str, Cell]]:
+    """The search for a regime in which staleness does harm: its name, an arm, the cell."""
+    found = []
+    for regime, settings in SEARCHED.items():
+        for name in (UNFILTERED, PACE):
+            usual = {**CHOSEN[name], **VALIDATION, **_budget(name, SYNC_STEPS, ASYNC_SECONDS)}
+            found.append((regime, name, _cell(name, VALIDATION_SEED, {**usual, **settings}, quick)))
+    return found[:1] if quick else found
 
 
 def long_cell(*, quick: bool = False) -> Cell:

@@ -13,6 +13,8 @@ from lagoon import metrics as m
 SMOOTHED = 2
 """Evaluations in a row whose mean counts as having reached a level: one alone may be luck, and who
 is evaluated more often has more of it."""
+NUM_LAGS = 20
+"""Of a run's steps about so many are kept with their lag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Curve:
     """Training seconds, those of waiting for an evaluation left out."""
     staleness: float
     """Mean over all steps of the mean staleness of trained tokens, in policy versions."""
+    staleness_curve: tuple[tuple[int, float], ...]
+    """Step, mean staleness of the tokens that it trained on, at some steps."""
     num_dropped: int
     """Prompts that were dropped."""
     masked: float
@@ -34,8 +38,15 @@ class Curve:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Curve:
         """From a kept result."""
-        values = {name: row[name] for name in cls.__slots__ if name != "evaluations"}
-        return cls(tuple((step, at, value) for step, at, value in row["evaluations"]), **values)
+        values = {name: row[name] for name in cls.__slots__ if not isinstance(row[name], list)}
+        return cls(
+            evaluations=tuple((step, at, value) for step, at, value in row["evaluations"]),
+            staleness_curve=tuple(
+                (1 + index * stride(row["steps"]), lag)
+                for index, lag in enumerate(row["staleness_curve"])
+            ),
+            **values,
+        )
 
     @property
     def first(self) -> float:
@@ -90,12 +101,17 @@ def summary(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "steps": max(seconds),
         "seconds": round(seconds[max(seconds)], 1),
         "staleness": round(sum(lags) / len(lags), 2),
-        "staleness_curve": [round(lag, 2) for lag in lags[:: max(1, len(lags) // 20)]],
+        "staleness_curve": [round(lag, 2) for lag in lags[:: stride(len(lags))]],
         "num_dropped": int(sum(_at_last_step(events, m.LEDGER_DROPPED.name))),
         "masked": round(sum(masked) / len(masked), 4) if masked else 0.0,
         "num_tasks": int(points(events, m.HELDOUT_TASKS.name)[0][1]),
         "versions": versions(),
     }
+
+
+def stride(steps: int) -> int:
+    """Every how many steps the lag of one is kept."""
+    return max(1, steps // NUM_LAGS)
 
 
 def trained_seconds(events: Sequence[Mapping[str, Any]]) -> dict[int, float]:

@@ -1,13 +1,15 @@
 """How the study of asynchronous methods reads its curves and judges its arms."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import async_arms as arms
 from benchmarks.async_curve import Curve, summary, trained_seconds
-from benchmarks.async_rl import report
+from benchmarks.async_picture import draw, mean_line
+from benchmarks.async_report import report
 from benchmarks.study import resolved
 from lagoon import metrics as m
 from lagoon.statistics import mean_interval
@@ -15,7 +17,8 @@ from lagoon.statistics import mean_interval
 
 def curve(*evaluations: tuple[int, float, float]) -> Curve:
     step, seconds, _ = evaluations[-1]
-    return Curve(evaluations, step, seconds, staleness=0.0, num_dropped=0, masked=0.0)
+    lags = ((1, 0.0), (step, 2.0))
+    return Curve(evaluations, step, seconds, 1.0, lags, num_dropped=0, masked=0.0)
 
 
 SYNC = curve((0, 0.0, 0.3), (20, 100.0, 0.5), (40, 200.0, 0.5))
@@ -66,16 +69,43 @@ def test_what_is_kept_of_a_run_makes_its_curve() -> None:
     found = Curve.of(summary(events))
     assert found.evaluations == ((0, 0.0, 0.25), (1, 2.0, 0.5))
     assert (found.steps, found.seconds, found.staleness, found.num_dropped) == (1, 2.0, 1.5, 7)
+    assert found.staleness_curve == ((1, 1.5),)
+
+
+def test_the_lag_of_some_steps_is_kept_with_the_step() -> None:
+    steps = range(1, 51)
+    events = [
+        step(0, point(m.HELDOUT_SUCCESS, 0.25), point(m.HELDOUT_TASKS, 8)),
+        *(step(n, point(m.STEP_SECONDS, 1.0), point(m.STALENESS_TOTAL, n / 2)) for n in steps),
+    ]
+    events[1]["points"].append(point(m.LEDGER_DROPPED, 0))
+    kept = Curve.of(summary(events)).staleness_curve
+    assert len(kept) == 25
+    assert all(lag == number / 2 for number, lag in kept)
+
+
+def test_the_mean_of_lines_goes_as_far_as_all_of_them() -> None:
+    line = mean_line([[(0, 0.0), (10, 1.0), (20, 1.0)], [(0, 1.0), (5, 1.0), (12, 1.0)]], 4)
+    assert [at for at, _ in line] == pytest.approx([0, 4, 8, 12])
+    assert [value for _, value in line] == pytest.approx([0.5, 0.7, 0.9, 1.0])
+
+
+def test_the_picture_has_a_line_for_every_arm(tmp_path: Path) -> None:
+    draw({name: [SYNC, WORSE] for name in arms.ARMS}, "a study", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_targets_are_judged_by_the_curves() -> None:
     others = {name: [WORSE, WORSE] for name in arms.ARMS}
-    met = report({**others, arms.SYNC: [SYNC, SYNC], arms.PACE: [FASTER, FASTER]})
-    assert met.missed == ["PACE against sync at equal samples"]
-    assert "PACE over unfiltered at equal wall-clock 50.0" in met.figure
-    missed = report({**others, arms.SYNC: [SYNC, SYNC]})
-    assert "PACE over unfiltered at equal wall-clock" in missed.missed
-    assert "no seed reached it" in missed.figure
+    judged = report({**others, arms.SYNC: [SYNC, SYNC], arms.PACE: [FASTER, FASTER]})
+    assert judged.missed == [
+        "PACE against sync at equal samples, clipped ratio",
+        "PACE over unfiltered at equal wall-clock, no correction",
+        "time to sync's success, no correction",
+        "PACE against sync at equal samples, no correction",
+    ]
+    assert "PACE over unfiltered at equal wall-clock 50.0" in judged.figure
+    assert "no seed reached it" in judged.figure
 
 
 def test_an_arm_that_unlearned_everything_leaves_no_ratio() -> None:

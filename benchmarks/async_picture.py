@@ -1,0 +1,87 @@
+"""The picture of the study of asynchronous methods: success by time and by samples, and the lag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.async_curve import Curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLORS = ("#202020", "#b07aa1", "#d1495b", "#edae49", "#0b6e75", "#4c78a8")
+NUM_POINTS = 60
+"""Places of an axis at which the seeds of an arm are averaged."""
+
+
+def draw(curves: Mapping[str, Sequence[Curve]], title: str, file: Path) -> None:
+    """Every arm's seeds as thin lines and their mean as a thick one, as far as all of them go."""
+    import matplotlib  # noqa: PLC0415  slow, and needed for the picture only
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # noqa: PLC0415  likewise
+
+    figure, (left, middle, right) = pyplot.subplots(
+        1, 3, figsize=(13, 4), dpi=110, layout="constrained"
+    )
+    for (name, found), color in zip(curves.items(), COLORS, strict=False):
+        _lines(left, [by_seconds(one) for one in found], color, name)
+        _lines(middle, [by_steps(one) for one in found], color, name)
+        _lines(right, [lags(one) for one in found], color, name)
+    left.set(xlabel="training seconds", ylabel="held-out success", ylim=(0, 1))
+    middle.set(xlabel="steps", ylabel="held-out success", ylim=(0, 1))
+    right.set(xlabel="steps", ylabel="staleness of trained tokens, policy versions")
+    right.legend(frameon=False, fontsize="small")
+    for axes in (left, middle, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title)
+    figure.savefig(file)
+    pyplot.close(figure)
+
+
+Line = Sequence[tuple[float, float]]
+"""Points of a line, from left to right."""
+
+
+def by_seconds(curve: Curve) -> Line:
+    """Success over training seconds."""
+    return [(at, success) for _, at, success in curve.evaluations]
+
+
+def by_steps(curve: Curve) -> Line:
+    """Success over steps: every step of every arm trains on as many trajectories."""
+    return [(step, success) for step, _, success in curve.evaluations]
+
+
+def lags(curve: Curve) -> Line:
+    """Mean staleness of trained tokens over steps."""
+    return curve.staleness_curve
+
+
+def mean_line(lines: Sequence[Line], num_points: int = NUM_POINTS) -> Line:
+    """The mean of lines, at places between the last of their starts and the first of their ends."""
+    start, end = max(line[0][0] for line in lines), min(line[-1][0] for line in lines)
+    step = (end - start) / (num_points - 1)
+    places = [start + step * index for index in range(num_points)]
+    values = [_interpolation(line) for line in lines]
+    return [(at, sum(value(at) for value in values) / len(values)) for at in places]
+
+
+def _interpolation(line: Line) -> Callable[[float], float]:
+    def value(at: float) -> float:
+        before = max((point for point in line if point[0] <= at), default=line[0])
+        after = min((point for point in line if point[0] >= at), default=line[-1])
+        if after[0] == before[0]:
+            return before[1]
+        share = (at - before[0]) / (after[0] - before[0])
+        return before[1] + share * (after[1] - before[1])
+
+    return value
+
+
+def _lines(axes: Axes, lines: Sequence[Line], color: str, name: str) -> None:
+    for line in lines:
+        axes.plot(*zip(*line, strict=True), color=color, alpha=0.25, linewidth=0.8)
+    axes.plot(*zip(*mean_line(lines), strict=True), color=color, linewidth=2, label=name)
