@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peer_job import Job, Step, read_steps
-from benchmarks.study import ROOT, Cell, events_of, folder_of, points, resolved
+from benchmarks.study import ROOT, Cell, events_of, folder_of, points, resolved, step_ends
 from lagoon.config import RunConfig
 from lagoon.metrics import GENERATE_SECONDS, TOTAL_SAMPLES, TOTAL_TOKENS
 from lagoon.prompts import task_index
@@ -128,7 +128,7 @@ def steps_of(events: Sequence[Mapping[str, Any]], prompt_length: float) -> list[
         dict(points(events, metric.name))
         for metric in (GENERATE_SECONDS, TOTAL_SAMPLES, TOTAL_TOKENS)
     )
-    ended = {event["step"]: event["at"] for event in events if _is_training_step(event)}
+    ended = step_ends(events)
     steps, before = [], (0.0, 0.0)
     for number in sorted(ended):
         num_trajectories = int(trajectories[number] - before[0])
@@ -137,12 +137,6 @@ def steps_of(events: Sequence[Mapping[str, Any]], prompt_length: float) -> list[
         steps.append(Step(ended[number], waited[number], num_trajectories, num_sampled, num_prompt))
         before = trajectories[number], tokens[number]
     return steps
-
-
-def _is_training_step(event: Mapping[str, Any]) -> bool:
-    return event["type"] == "step" and any(
-        point["name"] == GENERATE_SECONDS.name for point in event["points"]
-    )
 
 
 def openings(config: RunConfig, folder: Path) -> float:

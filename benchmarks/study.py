@@ -19,7 +19,7 @@ import yaml
 
 from benchmarks.frame import progress, versions
 from lagoon.config import RunConfig
-from lagoon.metrics import HELDOUT_SUCCESS, HELDOUT_TASKS
+from lagoon.metrics import GENERATE_SECONDS, HELDOUT_SUCCESS, HELDOUT_TASKS
 from workers.models.folders import model_folder
 from workers.settings import own_home
 
@@ -165,3 +165,13 @@ def points(events: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, fl
         for point in event["points"]
         if point["name"] == name
     ]
+
+
+def step_ends(events: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """When each training step was reported, which comes after its weights were published."""
+    return {
+        event["step"]: event["at"]
+        for event in events
+        if event["type"] == "step"
+        and any(point["name"] == GENERATE_SECONDS.name for point in event["points"])
+    }

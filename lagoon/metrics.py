@@ -165,7 +165,12 @@ DELAY_IF_KEPT = Metric(
     "Steps by which the groups behind the rejected ones would have waited longer.",
 )
 
-LEDGER_ISSUED = Metric("ledger/issued", "prompts", "Prompts issued so far.")
+LEDGER_ISSUED = Metric(
+    "ledger/issued",
+    "prompts",
+    "Prompts issued so far. A ledger's points at a step are its books when the step's batch was "
+    "drawn: what the step trained on is not yet among what was trained.",
+)
 LEDGER_TRAINED = Metric("ledger/trained", "prompts", "Prompts trained on so far.")
 LEDGER_DROPPED = Metric("ledger/dropped", "prompts", "Prompts dropped so far; label: reason.")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -41,7 +42,10 @@ SETTINGS = EngineSettings(
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_model(tmp_path_factory.mktemp("model"))
+    folder = build_model(tmp_path_factory.mktemp("model"))
+    own = {"do_sample": True, "temperature": 0.1, "top_k": 2, "top_p": 0.5, "max_new_tokens": 3}
+    (folder / "generation_config.json").write_text(json.dumps(own))
+    return folder
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -95,6 +99,13 @@ async def test_the_first_weights_are_version_0_and_the_model_folders(
     assert sampled.versions == [0] * 24
     assert sampled.finish == "length"
     assert distance(sampled, scores(load(model_folder), LONG_PROMPT, sampled)) < 1e-5
+
+
+async def test_what_a_model_folder_says_of_sampling_is_ignored(engine: VLLMEngine) -> None:
+    """Its top-k of 2 would leave two tokens, its most tokens three."""
+    sampled = await asyncio.gather(*(sample(engine, [3, 4, 5]) for _ in range(32)))
+    assert {len(each.token_ids) for each in sampled} == {24}
+    assert len({each.token_ids[0] for each in sampled}) > 2
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 1.6])
