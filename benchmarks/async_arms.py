@@ -84,7 +84,7 @@ CHOSEN: dict[str, Settings] = {
     PACE: {"trainer.learning_rate": 2e-4},
     SAO: {"trainer.learning_rate": 1e-4},
     UNFILTERED_PLAIN: {"trainer.learning_rate": 1e-4},
-    PACE_PLAIN: {"trainer.learning_rate": 1e-4},
+    PACE_PLAIN: {"trainer.learning_rate": 5e-5},
 }
 """What the sweep has found."""
 

@@ -1,5 +1,6 @@
 """How the study of asynchronous methods reads its curves and judges its arms."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from benchmarks.async_curve import Curve, Evaluation, summary, trained_seconds
 from benchmarks.async_picture import COLORS, draw, mean_line
 from benchmarks.async_report import Aim, report
 from benchmarks.frame import Report
-from benchmarks.study import resolved
+from benchmarks.study import DATA, resolved
 from lagoon import metrics as m
 from lagoon.statistics import mean_interval
 
@@ -179,6 +180,19 @@ def test_what_an_arm_was_given_is_one_of_the_settings_that_were_tried() -> None:
         assert config.trainer is not None
         correction = getattr(config.method, "correction", "clip")
         assert (name, config.trainer.learning_rate, correction) in found
+
+
+def test_every_arm_has_the_settings_with_which_the_kept_sweep_ended_best() -> None:
+    kept = [json.loads(line) for line in (DATA / "async_rl-sweep.jsonl").read_text().splitlines()]
+    ended: dict[str, list[tuple[float, float, str]]] = {name: [] for name in arms.ARMS}
+    for one in arms.tried():
+        (row,) = (row for row in kept if all(row[k] == v for k, v in one.cell.key.items()))
+        ended[one.arm].append((Curve.of(row).at_end, one.learning_rate, one.correction))
+    for name, tried in ended.items():
+        config = resolved(arms.cell(name, 0))
+        assert config.trainer is not None
+        correction = getattr(config.method, "correction", "clip")
+        assert (config.trainer.learning_rate, correction) == max(tried)[1:], name
 
 
 def test_the_interval_of_a_mean_is_students() -> None:
