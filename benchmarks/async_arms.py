@@ -24,46 +24,33 @@ REGIME: Settings = {
 """A slow tool with a heavy tail on training tasks. Held-out tasks answer at once, so that an
 evaluation beside training takes little from it."""
 SYNC_STEPS = 40
-ASYNC_STEPS, ASYNC_SECONDS = 400, 290
+ASYNC_STEPS, ASYNC_SECONDS = 400, 330
 """At most so many steps; the seconds are more than sync takes, and end the run before."""
-SWEEP_STEPS, SWEEP_SECONDS = 20, 90
-"""The same of the sweep."""
+SWEEP_SECONDS = 90
+"""Of asynchronous arms in the sweep; sync has as many steps as in the study."""
 FRESH: Settings = {"evaluation.num_tasks": 256, "evaluation.skip_tasks": 1024}
 """Held-out tasks that no setting was chosen on."""
 VALIDATION: Settings = {"evaluation.num_tasks": 128}
 VALIDATION_SEED = 100
 SEARCHED: dict[str, Settings] = {
-    "as in the study": {},
     "learning rate 5e-4": {"trainer.learning_rate": 5e-4},
     "four operations": {"environment.num_operations": 4},
     "half the batch": {"method.num_prompts": 8},
     "waits of 1 s": {"environment.mean_wait_seconds": 1.0},
+    "a heavier tail": {"environment.wait_sigma": 2.0},
+    "two generators": {"rollout.num_generators": 2},
 }
 """What was varied to find where training on everything suffers."""
+SEARCH_SECONDS = 160
 QUICK: Settings = {"budget.max_steps": 2, "evaluation.num_tasks": 16}
 
-LEARNING_RATES = (1e-4, 2e-4, 5e-4)
+LEARNING_RATES = (5e-5, 1e-4, 2e-4, 5e-4)
 USUAL_RATE = 2e-4
 CORRECTIONS: tuple[CorrectionName, ...] = (
     "tis", "icepop", "dis", "cispo", "decoupled", "geometric",
 )  # fmt: skip
 """All but "clip", the preset's, which every learning rate is tried with, and "none", which a bound
 refuses."""
-
-NOTES = """Greedy success on 256 held-out tasks that no setting was chosen on; a value is the mean
-of two evaluations in a row, with the 95 % interval after Student over seeds in brackets. Time is
-training time of each seed, without what it waited for evaluations; an arm is read at the seconds
-that sync took on the same seed, at the trajectories that it trained on, and at the seconds after
-which it first had the success that sync ended with. One run at a time, the arms of a seed one after
-the other. Learning rates and the correction are those of the sweep, which every arm had alike."""
-SWEEP_NOTES = """One run of each, on validation tasks and a seed that the study does not use: every
-learning rate for every arm, and the other corrections for the bounded arm at 2e-4. An arm of the
-study has the settings with the best success at the end, the mean of its last two evaluations."""
-SEARCH_NOTES = """One run of each, as long as those of the study, on validation tasks and a seed
-that the study does not use, with the study's settings but for the one named. Lag is the mean
-staleness of trained tokens in the last steps."""
-LONG_NOTES = """One run, with batches of 32 trajectories so that it ends within the hour. Collapse
-is an end below half of the best success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +73,8 @@ ARMS: dict[str, Arm] = {
     ),
     PACE_PLAIN: Arm("pace-calculator", {"method.correction": "none"}),
 }
-"""In the order in which a seed's cells are run. PACE leaves the loss as it is: it is compared with
+"""In the order in which the first seed's cells are run; another seed begins with another arm. PACE
+leaves the loss as it is: it is compared with
 unfiltered training under two losses, one that knows of staleness and one that does not."""
 CHOSEN: dict[str, Settings] = {
     SYNC: {"trainer.learning_rate": 1e-4},
@@ -101,6 +89,10 @@ CHOSEN: dict[str, Settings] = {
 """What the sweep has found."""
 
 
+ROTATED = 3
+"""Arms by which the order of a seed is ahead of that of the seed before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """A cell of the sweep."""
@@ -111,9 +103,17 @@ class Tried:
     cell: Cell
 
 
+def in_turn(seed: int) -> list[str]:
+    """The arms in the order in which a seed's cells are run: a machine that slows down from one
+    cell to the next slows another arm each time."""
+    names = list(ARMS)
+    shift = seed * ROTATED % len(names)
+    return names[shift:] + names[:shift]
+
+
 def cell(name: str, seed: int, *, quick: bool = False) -> Cell:
     """A cell of the study."""
-    changes = {**CHOSEN[name], **FRESH, **_budget(name, SYNC_STEPS, ASYNC_SECONDS)}
+    changes = {**CHOSEN[name], **FRESH, **_budget(name, ASYNC_SECONDS)}
     return _cell(name, seed, changes, quick)
 
 
@@ -125,12 +125,15 @@ def tried(*, quick: bool = False) -> list[Tried]:
 
 
 def searched(*, quick: bool = False) -> list[tuple[str, str, Cell]]:
-    """The search for a regime in which staleness does harm: its name, an arm, the cell."""
+    """The search for a regime in which staleness does harm: its name, an arm, the cell. The bounded
+    arm shows what else the regime does."""
     found = []
     for regime, settings in SEARCHED.items():
-        for name in (UNFILTERED, PACE):
-            usual = {**CHOSEN[name], **VALIDATION, **_budget(name, SYNC_STEPS, ASYNC_SECONDS)}
-            found.append((regime, name, _cell(name, VALIDATION_SEED, {**usual, **settings}, quick)))
+        for name in (UNFILTERED, BOUNDED, PACE):
+            usual = {**CHOSEN[name], **VALIDATION, **_budget(name, SEARCH_SECONDS), **settings}
+            if name == PACE and "method.num_prompts" in settings:
+                usual["method.target"] = 2 * settings["method.num_prompts"]  # as many batches
+            found.append((regime, name, _cell(name, VALIDATION_SEED, usual, quick)))
     return found[:1] if quick else found
 
 
@@ -141,7 +144,7 @@ def long_cell(*, quick: bool = False) -> Cell:
         "budget.max_steps": 1000,
         "method.num_prompts": 32,
         "evaluation.every_steps": 50,
-        "evaluation.num_tasks": 256,
+        **FRESH,
     }
     return _cell(SAO, VALIDATION_SEED, changes, quick)
 
@@ -154,7 +157,7 @@ def measure(one: Cell) -> dict[str, Any]:
 def _tried(name: str, rate: float, correction: str | None, quick: bool) -> Tried:
     changes = {
         **VALIDATION,
-        **_budget(name, SWEEP_STEPS, SWEEP_SECONDS),
+        **_budget(name, SWEEP_SECONDS),
         "trainer.learning_rate": rate,
         **({"method.correction": correction} if correction else {}),
     }
@@ -163,9 +166,9 @@ def _tried(name: str, rate: float, correction: str | None, quick: bool) -> Tried
     return Tried(name, rate, shown, made)
 
 
-def _budget(name: str, sync_steps: int, async_seconds: float) -> Settings:
+def _budget(name: str, async_seconds: float) -> Settings:
     if name == SYNC:
-        return {"budget.max_steps": sync_steps}
+        return {"budget.max_steps": SYNC_STEPS}
     return {"budget.max_steps": ASYNC_STEPS, "budget.max_seconds": async_seconds}
 
 

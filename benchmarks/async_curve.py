@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 from benchmarks.frame import versions
-from benchmarks.study import points
+from benchmarks.study import points, step_ends
 from lagoon import metrics as m
 
 SMOOTHED = 2
@@ -16,13 +17,25 @@ is evaluated more often has more of it."""
 NUM_LAGS = 20
 """Of a run's steps about so many are kept with their lag."""
 
+Axis = Literal["step", "seconds", "wall_seconds"]
+
+
+class Evaluation(NamedTuple):
+    """One look at the policy of a step."""
+
+    step: int
+    seconds: float
+    """Training seconds until its weights were published."""
+    success: float
+    wall_seconds: float = float("nan")
+    """Seconds since training began, with all waits and writes; not kept of older runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """What a run's events say, as far as arms are compared by it."""
 
-    evaluations: tuple[tuple[int, float, float], ...]
-    """Step, training seconds until its weights were published, success."""
+    evaluations: tuple[Evaluation, ...]
     steps: int
     seconds: float
     """Training seconds, those of waiting for an evaluation left out."""
@@ -40,7 +53,7 @@ class Curve:
         """From a kept result."""
         values = {name: row[name] for name in cls.__slots__ if not isinstance(row[name], list)}
         return cls(
-            evaluations=tuple((step, at, value) for step, at, value in row["evaluations"]),
+            evaluations=tuple(Evaluation(*each) for each in row["evaluations"]),
             staleness_curve=tuple(
                 (1 + index * stride(row["steps"]), lag)
                 for index, lag in enumerate(row["staleness_curve"])
@@ -51,51 +64,69 @@ class Curve:
     @property
     def first(self) -> float:
         """Success before training."""
-        return self.evaluations[0][2]
+        return self.evaluations[0].success
 
     @property
     def at_end(self) -> float:
         """Mean success of the last evaluations."""
-        last = self.evaluations[-SMOOTHED:]
-        return sum(success for _, _, success in last) / len(last)
+        return self.smoothed("step")[-1][1]
 
     @property
     def best(self) -> float:
         """The best mean of evaluations in a row."""
-        return max(value for _, _, value in self._smoothed())
+        return max(value for _, value in self.smoothed("step"))
 
-    def at_seconds(self, limit: float) -> float:
-        """Success of the last evaluations until then."""
-        return self._last([(at, value) for _, at, value in self._smoothed()], limit)
+    @property
+    def lowest_after_best(self) -> float:
+        """The lowest mean of evaluations in a row after the best one."""
+        values = [value for _, value in self.smoothed("step")]
+        return min(values[values.index(max(values)) :])
 
-    def after(self, steps: int) -> float:
-        """Success of the last evaluations until then."""
-        return self._last([(step, value) for step, _, value in self._smoothed()], steps)
+    def end(self, axis: Axis) -> float:
+        """Where the run's last evaluation is."""
+        return float(getattr(self.evaluations[-1], axis))
 
-    def seconds_to(self, level: float) -> float | None:
-        """Seconds until evaluations in a row had that mean; None when they never had."""
-        return next((at for _, at, value in self._smoothed() if value >= level), None)
+    def at(self, axis: Axis, place: float) -> float:
+        """Smoothed success there, on a straight line between evaluations.
 
-    def _smoothed(self) -> list[tuple[int, float, float]]:
+        Raises ``ValueError`` when the run ended before.
+        """
+        line = self.smoothed(axis)
+        if place > line[-1][0]:
+            raise ValueError(f"a run ended at {line[-1][0]:g} {axis}, before {place:g}")
+        for (start, before), (end, after) in pairwise(line):
+            if place <= end:
+                return before + (after - before) * (place - start) / (end - start)
+        return line[0][1]
+
+    def reaches(self, axis: Axis, level: float) -> float | None:
+        """Where smoothed success first has that level; None when it never has."""
+        line = self.smoothed(axis)
+        if line[0][1] >= level:
+            return line[0][0]
+        for (start, before), (end, after) in pairwise(line):
+            if after >= level:
+                return start + (end - start) * (level - before) / (after - before)
+        return None
+
+    def smoothed(self, axis: Axis) -> list[tuple[float, float]]:
+        """Every evaluation's place with the mean of it and the one before."""
+        successes = [each.success for each in self.evaluations]
         found = []
-        for end in range(1, len(self.evaluations) + 1):
-            some = self.evaluations[max(0, end - SMOOTHED) : end]
-            step, at, _ = self.evaluations[end - 1]
-            found.append((step, at, sum(value for _, _, value in some) / len(some)))
+        for index, each in enumerate(self.evaluations):
+            some = successes[max(0, index + 1 - SMOOTHED) : index + 1]
+            found.append((float(getattr(each, axis)), sum(some) / len(some)))
         return found
-
-    def _last(self, pairs: Sequence[tuple[float, float]], limit: float) -> float:
-        return [value for at, value in pairs if at <= limit or at == 0][-1]
 
 
 def summary(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What of a run's events is kept."""
-    seconds = trained_seconds(events)
+    seconds, walls = trained_seconds(events), wall_seconds(events)
     lags = [value for _, value in points(events, m.STALENESS_TOTAL.name)]
     masked = [value for _, value in points(events, m.MASKED.name)]
     return {
         "evaluations": [
-            (step, round(seconds[step], 1), value)
+            (step, round(seconds[step], 1), value, round(walls[step], 1))
             for step, value in points(events, m.HELDOUT_SUCCESS.name)
         ],
         "steps": max(seconds),
@@ -122,6 +153,14 @@ def trained_seconds(events: Sequence[Mapping[str, Any]]) -> dict[int, float]:
         total += seconds - waits.get(step, 0.0)
         found[step] = total
     return found
+
+
+def wall_seconds(events: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """Seconds from the start of the first step to the end of each, with whatever lay between."""
+    ended, lasted = step_ends(events), dict(points(events, m.STEP_SECONDS.name))
+    first = min(ended)
+    started = ended[first] - lasted[first]
+    return {0: 0.0} | {step: at - started for step, at in ended.items()}
 
 
 def _at_last_step(events: Sequence[Mapping[str, Any]], name: str) -> list[float]:

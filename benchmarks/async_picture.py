@@ -11,7 +11,7 @@ from benchmarks.async_curve import Curve
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLORS = ("#202020", "#b07aa1", "#d1495b", "#edae49", "#0b6e75", "#4c78a8")
+COLORS = ("#202020", "#b07aa1", "#d1495b", "#edae49", "#0b6e75", "#4c78a8", "#f2a6b0", "#7fc8c4")
 NUM_POINTS = 60
 """Places of an axis at which the seeds of an arm are averaged."""
 
@@ -26,7 +26,7 @@ def draw(curves: Mapping[str, Sequence[Curve]], title: str, file: Path) -> None:
     figure, (left, middle, right) = pyplot.subplots(
         1, 3, figsize=(13, 4), dpi=110, layout="constrained"
     )
-    for (name, found), color in zip(curves.items(), COLORS, strict=False):
+    for (name, found), color in zip(curves.items(), COLORS, strict=True):
         _lines(left, [by_seconds(one) for one in found], color, name)
         _lines(middle, [by_steps(one) for one in found], color, name)
         _lines(right, [lags(one) for one in found], color, name)
@@ -46,13 +46,13 @@ Line = Sequence[tuple[float, float]]
 
 
 def by_seconds(curve: Curve) -> Line:
-    """Success over training seconds."""
-    return [(at, success) for _, at, success in curve.evaluations]
+    """Success over training seconds, as the table reads it."""
+    return curve.smoothed("seconds")
 
 
 def by_steps(curve: Curve) -> Line:
     """Success over steps: every step of every arm trains on as many trajectories."""
-    return [(step, success) for step, _, success in curve.evaluations]
+    return curve.smoothed("step")
 
 
 def lags(curve: Curve) -> Line:

@@ -1,29 +1,32 @@
 """How the study of asynchronous methods reads its curves and judges its arms."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import async_arms as arms
-from benchmarks.async_curve import Curve, summary, trained_seconds
-from benchmarks.async_picture import draw, mean_line
-from benchmarks.async_report import report
+from benchmarks.async_curve import Curve, Evaluation, summary, trained_seconds
+from benchmarks.async_picture import COLORS, draw, mean_line
+from benchmarks.async_report import Aim, report
+from benchmarks.frame import Report
 from benchmarks.study import resolved
 from lagoon import metrics as m
 from lagoon.statistics import mean_interval
 
 
 def curve(*evaluations: tuple[int, float, float]) -> Curve:
+    """Step, seconds and success; evaluations take a tenth of the time."""
+    found = [Evaluation(step, at, success, 1.1 * at) for step, at, success in evaluations]
     step, seconds, _ = evaluations[-1]
     lags = ((1, 0.0), (step, 2.0))
-    return Curve(evaluations, step, seconds, 1.0, lags, num_dropped=0, masked=0.0)
+    return Curve(tuple(found), step, seconds, 1.0, lags, num_dropped=0, masked=0.0)
 
 
 SYNC = curve((0, 0.0, 0.3), (20, 100.0, 0.5), (40, 200.0, 0.5))
 FASTER = curve((0, 0.0, 0.3), (40, 50.0, 0.6), (80, 100.0, 0.6), (160, 210.0, 0.1))
-WORSE = curve((0, 0.0, 0.3), (40, 50.0, 0.4), (80, 100.0, 0.4), (160, 190.0, 0.4))
+WORSE = curve((0, 0.0, 0.3), (40, 50.0, 0.4), (80, 100.0, 0.4), (160, 210.0, 0.4))
+NOTHING = curve((0, 0.0, 0.3), (40, 50.0, 0.0), (80, 100.0, 0.0), (160, 210.0, 0.0))
 
 
 def point(metric: m.Metric, value: float) -> dict[str, Any]:
@@ -35,15 +38,24 @@ def step(number: int, *points: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_an_arm_is_read_at_the_seconds_and_at_the_samples_of_another() -> None:
-    assert FASTER.at_seconds(200) == pytest.approx(0.6)
-    assert FASTER.after(40) == pytest.approx(0.45)
-    assert FASTER.at_seconds(0) == 0.3
+    assert FASTER.at("seconds", 100) == pytest.approx(0.6)
+    assert FASTER.at("seconds", 155) == pytest.approx((0.6 + 0.35) / 2)  # halfway to the next one
+    assert FASTER.at("wall_seconds", 110) == pytest.approx(0.6)
+    assert FASTER.at("step", 40) == pytest.approx(0.45)
+    assert FASTER.at("seconds", 0) == 0.3
+
+
+def test_an_arm_that_ended_before_the_other_cannot_be_read_there() -> None:
+    with pytest.raises(ValueError, match="a run ended at 210 seconds, before 211"):
+        FASTER.at("seconds", 211)
 
 
 def test_one_lucky_evaluation_is_not_a_level_that_was_reached() -> None:
     lucky = curve((0, 0.0, 0.3), (10, 10.0, 0.9), (20, 20.0, 0.3), (30, 30.0, 0.3))
-    assert lucky.seconds_to(0.65) is None
-    assert FASTER.seconds_to(0.6) == 100.0
+    assert lucky.reaches("seconds", 0.65) is None
+    assert FASTER.reaches("seconds", 0.6) == pytest.approx(100.0)
+    assert FASTER.reaches("seconds", 0.525) == pytest.approx(75.0)
+    assert FASTER.reaches("seconds", 0.2) == 0.0
 
 
 def test_waiting_for_an_evaluation_is_not_training_time() -> None:
@@ -60,6 +72,8 @@ def test_what_is_kept_of_a_run_makes_its_curve() -> None:
         step(
             1,
             point(m.STEP_SECONDS, 2.0),
+            point(m.GENERATE_SECONDS, 0.5),
+            point(m.EVALUATION_WAIT_SECONDS, 0.5),
             point(m.STALENESS_TOTAL, 1.5),
             point(m.LEDGER_DROPPED, 3),
             point(m.LEDGER_DROPPED, 4),
@@ -67,8 +81,8 @@ def test_what_is_kept_of_a_run_makes_its_curve() -> None:
         step(1, point(m.HELDOUT_SUCCESS, 0.5), point(m.HELDOUT_TASKS, 8)),
     ]
     found = Curve.of(summary(events))
-    assert found.evaluations == ((0, 0.0, 0.25), (1, 2.0, 0.5))
-    assert (found.steps, found.seconds, found.staleness, found.num_dropped) == (1, 2.0, 1.5, 7)
+    assert found.evaluations == ((0, 0.0, 0.25, 0.0), (1, 1.5, 0.5, 2.0))
+    assert (found.steps, found.seconds, found.staleness, found.num_dropped) == (1, 1.5, 1.5, 7)
     assert found.staleness_curve == ((1, 1.5),)
 
 
@@ -76,7 +90,15 @@ def test_the_lag_of_some_steps_is_kept_with_the_step() -> None:
     steps = range(1, 51)
     events = [
         step(0, point(m.HELDOUT_SUCCESS, 0.25), point(m.HELDOUT_TASKS, 8)),
-        *(step(n, point(m.STEP_SECONDS, 1.0), point(m.STALENESS_TOTAL, n / 2)) for n in steps),
+        *(
+            step(
+                n,
+                point(m.STEP_SECONDS, 1.0),
+                point(m.GENERATE_SECONDS, 0.5),
+                point(m.STALENESS_TOTAL, n / 2),
+            )
+            for n in steps
+        ),
     ]
     events[1]["points"].append(point(m.LEDGER_DROPPED, 0))
     kept = Curve.of(summary(events)).staleness_curve
@@ -91,28 +113,51 @@ def test_the_mean_of_lines_goes_as_far_as_all_of_them() -> None:
 
 
 def test_the_picture_has_a_line_for_every_arm(tmp_path: Path) -> None:
+    assert len(set(COLORS)) == len(arms.ARMS)
     draw({name: [SYNC, WORSE] for name in arms.ARMS}, "a study", tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_targets_are_judged_by_the_curves() -> None:
-    others = {name: [WORSE, WORSE] for name in arms.ARMS}
-    judged = report({**others, arms.SYNC: [SYNC, SYNC], arms.PACE: [FASTER, FASTER]})
-    assert judged.missed == [
-        "PACE against sync at equal samples, clipped ratio",
-        "PACE over unfiltered at equal wall-clock, no correction",
-        "time to sync's success, no correction",
-        "PACE against sync at equal samples, no correction",
+def judged(curves: dict[str, Curve], seeds: int = 3) -> Report:
+    others = {name: [WORSE] * seeds for name in arms.ARMS}
+    return report({**others, **{name: [one] * seeds for name, one in curves.items()}})
+
+
+def test_the_aims_are_judged_by_the_curves() -> None:
+    found = judged({arms.SYNC: SYNC, arms.PACE: FASTER})
+    assert found.missed == [
+        "PACE over unfiltered at equal training time (aim +18.7 %), clipped ratio",
+        "PACE less sync at equal samples (aim 0), clipped ratio",
+        "PACE over unfiltered at equal training time (aim +18.7 %), no correction",
+        "time saved to sync's success (aim 47.1 %), no correction",
+        "PACE less sync at equal samples (aim 0), no correction",
     ]
-    assert "PACE over unfiltered at equal wall-clock 50.0" in judged.figure
-    assert "no seed reached it" in judged.figure
+    assert "time saved to sync's success (aim 47.1 %) 66.7 [66.7, 66.7] %: reached" in found.figure
+    assert "by seed never, never, never: missed" in found.figure
 
 
-def test_an_arm_that_unlearned_everything_leaves_no_ratio() -> None:
-    others = {name: [WORSE] for name in arms.ARMS}
-    nothing = replace(WORSE, evaluations=((0, 0.0, 0.3), (10, 10.0, 0.0), (20, 20.0, 0.0)))
-    judged = report({**others, arms.SYNC: [SYNC], arms.UNFILTERED: [nothing]})
-    assert "the other succeeds at nothing" in judged.figure
+def test_a_verdict_within_chance_says_so() -> None:
+    assert Aim("gain", "", [0.1, 0.2, 0.15]).verdict == "reached"
+    assert Aim("gain", "", [-0.1, 0.3, 0.1]).verdict == "reached, within the interval"
+    assert Aim("gain", "", [-0.3, 0.1, -0.1]).verdict == "missed, within the interval"
+    assert Aim("gain", "", [-0.2, -0.2, -0.21]).verdict == "missed"
+
+
+def test_arms_that_unlearned_everything_have_no_ratio_and_reach_no_aim() -> None:
+    both = {arms.UNFILTERED: NOTHING, arms.PACE: NOTHING}
+    found = judged({arms.SYNC: SYNC, **both})
+    assert "no ratio: the other succeeds at nothing" in found.figure
+    assert any("over unfiltered" in words and "clipped" in words for words in found.missed)
+    beside = judged({arms.SYNC: SYNC, arms.UNFILTERED: NOTHING, arms.PACE: FASTER})
+    assert "no ratio" in beside.figure
+    assert not any("over unfiltered" in words and "clipped" in words for words in beside.missed)
+
+
+def test_each_seed_begins_with_another_arm() -> None:
+    orders = [arms.in_turn(seed) for seed in range(len(arms.ARMS))]
+    assert orders[0] == list(arms.ARMS)
+    assert len({order[0] for order in orders}) == len(arms.ARMS)
+    assert {frozenset(order) for order in orders} == {frozenset(arms.ARMS)}
 
 
 def test_every_cell_is_a_run_that_validates_and_no_setting_is_chosen_on_the_studys_tasks() -> None:
