@@ -27,7 +27,7 @@ from lagoon.config import RunConfig
 from lagoon.events import CheckpointLogged
 from lagoon.methods import Evolution, PolicyGradient
 from workers.claim import UNCLAIMED, Claim, FencedOut
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.loops.state import LoopState, write_state
 from workers.models.writing import partials
 from workers.sink import Sink

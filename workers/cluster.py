@@ -23,7 +23,7 @@ from lagoon.homes import make_short_folder
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.actors.generator import GeneratorActor
 from workers.actors.trainer import TrainerActor
-from workers.generators import RunFailed, failure
+from workers.failures import RunFailed, failure
 from workers.handles import UpdateReport
 from workers.rollout import EpisodeFailure, EpisodeRequest, Sampled
 from workers.settings import own_home

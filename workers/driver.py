@@ -37,7 +37,8 @@ from workers.assignment import Assignment, fetch_assignment, open_connection
 from workers.checkpoints import Checkpoints
 from workers.claim import UNCLAIMED, Claim, FencedOut
 from workers.environments import num_tasks
-from workers.generators import Generators, RunFailed
+from workers.failures import RunFailed
+from workers.generators import Generators
 from workers.handles import GeneratorHandle
 from workers.heldout import heldout_indices
 from workers.loops.context import LoopContext, Outcome, Progress, supervised, unless_stopped

@@ -11,7 +11,7 @@ from lagoon.environments import EnvironmentConfig
 from lagoon.trajectory import Split
 from workers.environments import make_environment
 from workers.environments.base import Environment, Message
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 
 MIN_PATIENCE = 1000
 """Draws in a row that bring nothing new, after which a split is taken to be exhausted; or ten times

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workers.canary import Answers, Scores, difference
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 
 TOLERANCE_NATS = {"float32": 1e-4, "bfloat16": 0.25}
 """Largest mean difference within an answer that is noise between two programs: see

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.handles import GeneratorHandle
 
 Starter = Callable[[int], Awaitable[GeneratorHandle]]

@@ -19,7 +19,7 @@ from lagoon.config import RunConfig
 from lagoon.ledger import Ledger
 from lagoon.methods import Evolution, PolicyGradient
 from workers.checkpoints import Kept, kept_before, prompts_of
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.loops.state import LoopState, read_state
 from workers.loops.updates import Update, updates_after
 

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from lagoon.events import HeartbeatLogged
 from lagoon.proc import machine_id
 from lagoon.stalls import Activity, idle_words, standstill
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.loops.context import Progress
 from workers.sink import Sink
 

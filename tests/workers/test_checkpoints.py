@@ -11,7 +11,7 @@ from lagoon.events import CheckpointLogged, StatusLogged
 from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
 from workers.checkpoints import NotSaved
-from workers.generators import RunFailed, failure
+from workers.failures import RunFailed, failure
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.models.writing import partials

@@ -13,7 +13,7 @@ from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, loop_context
 from workers import checkpoints as checkpoints_module
 from workers.claim import Claim, FencedOut
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop
 

@@ -16,7 +16,7 @@ from tests.workers.fakes import ListSink
 from workers.assignment import Assignment
 from workers.cluster import own_cluster
 from workers.driver import Surroundings, _check_memory, _start
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.loops.state import LoopState
 from workers.reporting import Reporter, SinkHandler
 from workers.resuming import Restored

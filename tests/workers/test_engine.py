@@ -224,6 +224,28 @@ async def test_a_request_that_is_cut_goes_on_after_its_tokens(
         assert distance(turn, wanted) < 1e-4
 
 
+async def test_turns_that_are_given_up_in_mid_sampling_make_room_at_once(
+    engine: VLLMEngine,
+) -> None:
+    """All places are taken by turns of one length, so that without room the next one would wait for
+    the one that goes on to end."""
+
+    def long_turn() -> asyncio.Task[Sampled]:
+        return asyncio.ensure_future(sample(engine, [3, 4, 5], max_tokens=480))
+
+    turns = [long_turn() for _ in range(SETTINGS.max_concurrent - 1)]
+    await sample(engine, [3, 4, 5], max_tokens=2)  # the last place: all of them are sampling
+    goes_on, *unwanted = [*turns, long_turn()]
+    for turn in unwanted:
+        turn.cancel()
+    ended = await asyncio.gather(*unwanted, return_exceptions=True)
+    assert all(isinstance(each, asyncio.CancelledError) for each in ended)
+    next_one = asyncio.ensure_future(sample(engine, [3, 4, 5], max_tokens=4))
+    first, _ = await asyncio.wait({goes_on, next_one}, return_when=asyncio.FIRST_COMPLETED)
+    assert first == {next_one}
+    assert len((await goes_on).token_ids) == 480
+
+
 async def test_a_publish_leaves_nothing_in_shared_memory(
     engine: VLLMEngine, model_folder: Path
 ) -> None:

@@ -17,7 +17,7 @@ from tests.builders import grpo_config
 from tests.workers.fakes import FakeGenerator, loop_context
 from workers.environments import Message, Observation, make_environment, num_tasks
 from workers.environments.base import finished
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.heldout import heldout_indices
 from workers.loops.context import supervised
 

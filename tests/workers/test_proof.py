@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.proof import Expected, Proof, Verdict, judged, once
 from workers.rollout import Sampled
 

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.workers.fakes import FakeGenerator
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.handles import GeneratorHandle
 from workers.replacing import Replacements
 

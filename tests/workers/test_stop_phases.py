@@ -13,7 +13,7 @@ from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
 from workers import watchdog
 from workers.driver import Started, Surroundings, train
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.loops import context as context_module
 from workers.loops.context import supervised, unless_stopped
 from workers.loops.evolution import EvolutionLoop

@@ -12,7 +12,8 @@ from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
 from workers.actors.episodes import ToolWatch
 from workers.environments.base import Message, Observation
-from workers.generators import Generators, RunFailed
+from workers.failures import RunFailed
+from workers.generators import Generators
 from workers.loops.context import Progress
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop

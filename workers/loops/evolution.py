@@ -41,7 +41,7 @@ from lagoon.methods import Evolution
 from lagoon.points import Point
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import Trajectory
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.handles import GeneratorHandle, UpdateReport
 from workers.loops.context import LoopContext, Outcome, supervised
 from workers.loops.heeding import heed

@@ -36,7 +36,7 @@ from workers.canary import (
     described,
     have_moved,
 )
-from workers.generators import environment_failed
+from workers.failures import environment_failed
 from workers.handles import UpdateReport
 from workers.loops.context import LoopContext, unless_stopped
 from workers.proof import (

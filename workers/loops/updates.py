@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from lagoon.points import Point
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.handles import UpdateReport
 from workers.loops.state import LoopState
 

@@ -9,7 +9,7 @@ from lagoon.config import RunConfig
 from lagoon.evolution import member_seeds
 from tests.builders import es_config
 from tests.workers.fakes import FakeGenerator, ListSink, loop_context
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.handles import UpdateReport
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.updates import refuse_disagreement

@@ -11,7 +11,8 @@ from lagoon import metrics as m
 from tests.workers.fakes import loop_context
 from tests.workers.loops.invariants import UNFILTERED, overlapping
 from tests.workers.streaming import Chance, Died, StreamingGenerator, StreamingTrainer, ran
-from workers.generators import Generators, RunFailed
+from workers.failures import RunFailed
+from workers.generators import Generators
 from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.loops.state import read_state
 from workers.rollout import EpisodeFailure, EpisodeRequest

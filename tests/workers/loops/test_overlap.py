@@ -26,7 +26,7 @@ from tests.workers.loops.invariants import (
     prompts_are_somewhere,
 )
 from tests.workers.streaming import Chance, StreamingGenerator, StreamingTrainer, ran
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.loops.state import read_state
 from workers.resuming import Candidates, restored

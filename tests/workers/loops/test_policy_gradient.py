@@ -12,7 +12,7 @@ from lagoon.drift import TokenScores
 from lagoon.events import CheckpointLogged, TrajectoryLogged
 from tests.builders import grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.loops.policy_gradient import PolicyGradientLoop, shuffled
 from workers.rollout import EpisodeRequest
 from workers.step_report import StepReport

@@ -13,7 +13,7 @@ from lagoon import metrics as m
 from lagoon.trajectory import TrainingSample
 from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, ListSink, loop_context
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.handles import UpdateReport
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop

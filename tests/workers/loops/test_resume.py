@@ -15,7 +15,7 @@ from lagoon.ledger import Ledger
 from tests.builders import es_config, grpo_config
 from tests.workers.fakes import FakeGenerator, FakeTrainer, at_once, loop_context
 from workers.checkpoints import FINAL
-from workers.generators import RunFailed
+from workers.failures import RunFailed
 from workers.loops.evolution import EvolutionLoop
 from workers.loops.policy_gradient import PolicyGradientLoop
 from workers.loops.state import LoopState, read_state
