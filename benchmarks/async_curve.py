@@ -18,6 +18,8 @@ NUM_LAGS = 20
 """Of a run's steps about so many are kept with their lag."""
 
 Axis = Literal["step", "seconds", "wall_seconds"]
+Line = Sequence[tuple[float, float]]
+"""Points of a line, from left to right."""
 
 
 class Evaluation(NamedTuple):
@@ -91,13 +93,9 @@ class Curve:
 
         Raises ``ValueError`` when the run ended before.
         """
-        line = self.smoothed(axis)
-        if place > line[-1][0]:
-            raise ValueError(f"a run ended at {line[-1][0]:g} {axis}, before {place:g}")
-        for (start, before), (end, after) in pairwise(line):
-            if place <= end:
-                return before + (after - before) * (place - start) / (end - start)
-        return line[0][1]
+        if place > self.end(axis):
+            raise ValueError(f"a run ended at {self.end(axis):g} {axis}, before {place:g}")
+        return on_line(self.smoothed(axis), place)
 
     def reaches(self, axis: Axis, level: float) -> float | None:
         """Where smoothed success first has that level; None when it never has."""
@@ -117,6 +115,16 @@ class Curve:
             some = successes[max(0, index + 1 - SMOOTHED) : index + 1]
             found.append((float(getattr(each, axis)), sum(some) / len(some)))
         return found
+
+
+def on_line(line: Line, place: float) -> float:
+    """The height of a line there; beyond its ends that of the end."""
+    if place <= line[0][0]:
+        return line[0][1]
+    for (start, before), (end, after) in pairwise(line):
+        if place <= end:
+            return before + (after - before) * (place - start) / (end - start)
+    return line[-1][1]
 
 
 def summary(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.async_curve import Curve
+from benchmarks.async_curve import Curve, Line, on_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,10 +41,6 @@ def draw(curves: Mapping[str, Sequence[Curve]], title: str, file: Path) -> None:
     pyplot.close(figure)
 
 
-Line = Sequence[tuple[float, float]]
-"""Points of a line, from left to right."""
-
-
 def by_seconds(curve: Curve) -> Line:
     """Success over training seconds, as the table reads it."""
     return curve.smoothed("seconds")
@@ -65,20 +61,7 @@ def mean_line(lines: Sequence[Line], num_points: int = NUM_POINTS) -> Line:
     start, end = max(line[0][0] for line in lines), min(line[-1][0] for line in lines)
     step = (end - start) / (num_points - 1)
     places = [start + step * index for index in range(num_points)]
-    values = [_interpolation(line) for line in lines]
-    return [(at, sum(value(at) for value in values) / len(values)) for at in places]
-
-
-def _interpolation(line: Line) -> Callable[[float], float]:
-    def value(at: float) -> float:
-        before = max((point for point in line if point[0] <= at), default=line[0])
-        after = min((point for point in line if point[0] >= at), default=line[-1])
-        if after[0] == before[0]:
-            return before[1]
-        share = (at - before[0]) / (after[0] - before[0])
-        return before[1] + share * (after[1] - before[1])
-
-    return value
+    return [(at, sum(on_line(line, at) for line in lines) / len(lines)) for at in places]
 
 
 def _lines(axes: Axes, lines: Sequence[Line], color: str, name: str) -> None:

@@ -109,7 +109,7 @@ def aims(pair: Pair, curves: Mapping[str, Sequence[Curve]]) -> list[Aim]:
             _saved_words(saved),
             [share - MIN_TIME_SAVED for share in saved if share is not None]
             if None not in saved
-            else [-1.0],
+            else [-1.0] * len(saved),  # one that never got there misses the aim for all
         ),
         Aim("PACE less sync at equal samples (aim 0)", interval(samples), samples),
     ]

@@ -39,7 +39,7 @@ SWEEP_NOTES = """One run of each, on validation tasks and a seed that the study 
 learning rate for every arm, and the other corrections for the bounded arm at 2e-4. Sync has the 40
 steps of the study, the others 90 s, in which they train on about as much. An arm of the study has
 the settings with the best success at the end, the mean of its last two evaluations of 128 tasks,
-whose standard error is about 0.03: settings closer than that were chosen by chance."""
+whose standard error is 0.03 to 0.04: settings closer than that were chosen by chance."""
 SEARCH_NOTES = """One run of each, on validation tasks and a seed that the study does not use, with
 the study's settings but for those named. Lag is the mean staleness of trained tokens in a step
 near the end."""

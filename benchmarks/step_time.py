@@ -40,7 +40,7 @@ HEADER = (
 )
 NOTES = f"""The preset `grpo-calculator` without waits, 128 trajectories a step, at a learning rate
 of 1e-6. Medians over repetitions, with the range of what a step takes; arrangements in turn. Phases
-are the driver's wall-clock; the rest is counting, proving and reporting. CPU is processor time of a
+are the driver's wall-clock; publishing has the weights' proof in it. CPU is processor time of a
 step by process: the engine's is vLLM, the generator's plays the episodes beside it. {WARMUP_STEPS}
 steps of warm-up are left out."""
 
