@@ -14,26 +14,17 @@ from sqlalchemy import delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, OutboxMessage
-from backend.queue import STOP, SUBMIT, TaskQueue
-from lagoon.status import RunStatus
+from backend.queue import SUBMIT, TaskQueue
+from lagoon.status import TERMINAL, RunStatus
 
 BATCH = 50
 MAX_BACKOFF = timedelta(seconds=30)
 SUBMIT_PATIENCE = timedelta(seconds=120)
-STOP_PATIENCE = timedelta(seconds=60)
-TERMINAL = [status.value for status in RunStatus if status.is_terminal]
 
 logger = logging.getLogger(__name__)
 
 
-def enqueue(
-    session: AsyncSession,
-    task: str,
-    attempt_id: str,
-    now: datetime,
-    *,
-    delay: timedelta = timedelta(0),
-) -> None:
+def enqueue(session: AsyncSession, task: str, attempt_id: str, now: datetime) -> None:
     """Have ``task`` sent with the attempt's id once the transaction has committed."""
     session.add(
         OutboxMessage(
@@ -41,7 +32,7 @@ def enqueue(
             attempt_id=attempt_id,
             args=[attempt_id],
             created_at=now,
-            available_at=now + delay,
+            available_at=now,
             sent_at=None,
             num_failures=0,
             last_error=None,
@@ -82,32 +73,27 @@ async def send_due(session: AsyncSession, queue: TaskQueue, now: datetime) -> in
 
 
 async def remind(session: AsyncSession, now: datetime) -> None:
-    """Have messages sent again whose task left no trace: the broker may have lost them.
+    """Have submissions sent again that left no trace: the broker may have lost them.
 
-    The tasks are idempotent; a submission is not repeated once anything was heard of it.
+    The task is idempotent, and it is not repeated once anything was heard of the attempt.
     """
     unheard = select(Attempt.id).where(
         Attempt.status == RunStatus.STARTING.value,
         Attempt.submitted_at.is_(None),
         Attempt.heartbeat_at.is_(None),
     )
-    stopping = select(Attempt.id).where(Attempt.status == RunStatus.STOPPING.value)
-    for task, attempts, patience in (
-        (SUBMIT, unheard, SUBMIT_PATIENCE),
-        (STOP, stopping, STOP_PATIENCE),
-    ):
-        await session.execute(
-            update(OutboxMessage)
-            .where(
-                OutboxMessage.task == task,
-                or_(
-                    OutboxMessage.sent_at < now - patience,
-                    OutboxMessage.sent_at > now + patience,  # the clock was set back since
-                ),
-                OutboxMessage.attempt_id.in_(attempts),
-            )
-            .values(sent_at=None, available_at=now)
+    await session.execute(
+        update(OutboxMessage)
+        .where(
+            OutboxMessage.task == SUBMIT,
+            or_(
+                OutboxMessage.sent_at < now - SUBMIT_PATIENCE,
+                OutboxMessage.sent_at > now + SUBMIT_PATIENCE,  # the clock was set back since
+            ),
+            OutboxMessage.attempt_id.in_(unheard),
         )
+        .values(sent_at=None, available_at=now)
+    )
 
 
 async def _send(queue: TaskQueue, message: OutboxMessage, now: datetime) -> bool:

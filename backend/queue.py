@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from celery import Celery
 
 SUBMIT = "workers.submit"
-STOP = "workers.stop"
 
 TIMEOUT_SECONDS = 3
 

@@ -76,11 +76,6 @@ class Stretch:
     num_prompt: int
 
     @property
-    def steps_per_second(self) -> float:
-        """Optimizer steps."""
-        return self.num_steps / self.seconds
-
-    @property
     def trajectories_per_second(self) -> float:
         """Trajectories that were trained on."""
         return self.num_trajectories / self.seconds

@@ -7,6 +7,7 @@ REASONS = {
     "versions_missing": "policy version unknown",
     "logprobs_missing": "log-probabilities missing",
     "reward_not_finite": "reward not a number",
+    "group_lost": "others of its group were lost",
 }
 
 

@@ -24,9 +24,8 @@ from lagoon.metrics import (
     LEDGER_LENGTH_BIAS,
     LEDGER_TOKENS,
     LEDGER_TOKENS_DROPPED,
-    Metric,
 )
-from lagoon.points import Point
+from lagoon.points import Point, point
 from lagoon.trajectory import Trajectory, TrajectoryGroup
 
 
@@ -161,19 +160,13 @@ def token_points(books: Books) -> list[Point]:
         "ready": tokens.ready,
         "reserved": tokens.reserved,
     }
-    points = [_point(LEDGER_TOKENS, count, place=place) for place, count in places.items()]
+    points = [point(LEDGER_TOKENS, count, place=place) for place, count in places.items()]
     for reason, count in tokens.dropped.items():
-        points.append(_point(LEDGER_TOKENS_DROPPED, count, reason=reason))
+        points.append(point(LEDGER_TOKENS_DROPPED, count, reason=reason))
     for reason, lost in books.dropped.items():
         failures = lost.trajectories - lost.successes
         for outcome, count in (("success", lost.successes), ("failure", failures)):
-            points.append(
-                _point(LEDGER_DROPPED_TRAJECTORIES, count, reason=reason, outcome=outcome)
-            )
+            points.append(point(LEDGER_DROPPED_TRAJECTORIES, count, reason=reason, outcome=outcome))
     if not math.isnan(books.length_bias):
-        points.append(_point(LEDGER_LENGTH_BIAS, books.length_bias))
+        points.append(point(LEDGER_LENGTH_BIAS, books.length_bias))
     return points
-
-
-def _point(metric: Metric, value: float, **labels: str) -> Point:
-    return Point(name=metric.name, value=value, labels=labels)

@@ -73,8 +73,6 @@ class Correction:
     distribution that was sampled from."""
     needs_proximal: bool = False
     """Whether it reads the proximal log-probabilities."""
-    needs_trajectories: bool = False
-    """Whether it has to know which trajectory a token is of."""
 
     def band(self, **bounds: float | None) -> Band:
         """Its band, with ``bounds`` in the place of defaults where they are not None.
@@ -194,12 +192,7 @@ CORRECTIONS: Mapping[CorrectionName, Correction] = {
         {"low": 0.8, "high": 1.2, "cap": 5.0},
         needs_proximal=True,
     ),
-    "geometric": Correction(
-        "the geometric mask",
-        _geometric,
-        {"low": 0.99, "high": 1.01},
-        needs_trajectories=True,
-    ),
+    "geometric": Correction("the geometric mask", _geometric, {"low": 0.99, "high": 1.01}),
 }
 """Every correction, by name."""
 

@@ -32,9 +32,8 @@ from lagoon.metrics import (
     DRIFT_MASKED,
     DRIFT_RATIO,
     DRIFT_TOKENS,
-    Metric,
 )
-from lagoon.points import Point
+from lagoon.points import Point, point
 from lagoon.trajectory import Trajectory
 
 Cause = Literal["mismatch", "lag"]
@@ -80,8 +79,8 @@ class Divergence:
     logprob_abs: float
     """Mean distance of the log-probabilities."""
     kl: float
-    """Mean of ``r - log r - 1``, r = current over behavior: an estimate of the divergence of the
-    current policy from the behavior policy."""
+    """Mean of ``r - log r - 1``, r = current over behavior, over tokens that the behavior policy
+    sampled: an estimate of KL(behavior || current)."""
     ratio_quantiles: dict[float, float]
     effective_samples: float
     """Kish's effective sample size under the ratios, as a share of the tokens."""
@@ -128,11 +127,11 @@ def drift(
 
 def drift_points(found: Drift) -> list[Point]:
     """The drift as metrics, labelled with their cause."""
-    points = [_point(DRIFT_TOKENS, found.num_unknown, cause="unknown")]
+    points = [point(DRIFT_TOKENS, found.num_unknown, cause="unknown")]
     by_cause: dict[Cause, Divergence | None] = {"mismatch": found.mismatch, "lag": found.lag}
     for cause, divergence in by_cause.items():
         if divergence is None:
-            points.append(_point(DRIFT_TOKENS, 0, cause=cause))
+            points.append(point(DRIFT_TOKENS, 0, cause=cause))
         else:
             points += _points(divergence, cause)
     return points
@@ -192,16 +191,12 @@ def _divergence(tokens: NDArray[np.void]) -> Divergence | None:
 
 
 def _points(found: Divergence, cause: Cause) -> Iterator[Point]:
-    yield _point(DRIFT_TOKENS, found.num_tokens, cause=cause)
-    yield _point(DRIFT_LOGPROB_ABS, found.logprob_abs, cause=cause)
-    yield _point(DRIFT_KL, found.kl, cause=cause)
-    yield _point(DRIFT_EFFECTIVE_SAMPLES, found.effective_samples, cause=cause)
+    yield point(DRIFT_TOKENS, found.num_tokens, cause=cause)
+    yield point(DRIFT_LOGPROB_ABS, found.logprob_abs, cause=cause)
+    yield point(DRIFT_KL, found.kl, cause=cause)
+    yield point(DRIFT_EFFECTIVE_SAMPLES, found.effective_samples, cause=cause)
     for quantile, ratio in found.ratio_quantiles.items():
-        yield _point(DRIFT_RATIO, ratio, cause=cause, quantile=f"{quantile:g}")
+        yield point(DRIFT_RATIO, ratio, cause=cause, quantile=f"{quantile:g}")
     for metric, sides in ((DRIFT_CLIPPED, found.clipped), (DRIFT_MASKED, found.masked)):
-        yield _point(metric, sides.low, cause=cause, side="low")
-        yield _point(metric, sides.high, cause=cause, side="high")
-
-
-def _point(metric: Metric, value: float, **labels: str) -> Point:
-    return Point(name=metric.name, value=value, labels=labels)
+        yield point(metric, sides.low, cause=cause, side="low")
+        yield point(metric, sides.high, cause=cause, side="high")

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-import lagoon.methods  # noqa: F401  a method's own metrics are declared in its file
+import lagoon.methods  # noqa: F401  a method may declare metrics in its file
 from lagoon.metrics import CATALOGUE
 from lagoon.points import ExactFloat, Point
 from lagoon.stalls import Activity

@@ -1,4 +1,5 @@
-"""The metric catalogue: every quantity Lagoon reports is declared here or in its method's file.
+"""The metric catalogue: every quantity Lagoon reports is declared once, here or in the file of the
+method that alone reports it.
 
 A metric's name has two parts, ``panel/quantity``; whatever varies (a split, a generator, a side)
 is a label, never a part of the name. Code reports ``{METRIC: value}``, so that a typing mistake
@@ -197,7 +198,11 @@ LEDGER_LENGTH_BIAS = Metric(
 LOSS = Metric("trainer/loss", "loss", "The method's loss over the batch.")
 GRAD_NORM = Metric("trainer/grad_norm", "norm", "Gradient norm before clipping.")
 LEARNING_RATE = Metric("trainer/learning_rate", "1/step", "Learning rate of this step.")
-ENTROPY = Metric("trainer/entropy", "nats", "Mean negative log-probability of the trained tokens.")
+ENTROPY = Metric(
+    "trainer/entropy",
+    "nats",
+    "Mean entropy of the trained policy where it trains on a token, before the update.",
+)
 CLIPPED = Metric(
     "trainer/clipped_ratio",
     "share",
@@ -218,7 +223,7 @@ DRIFT_LOGPROB_ABS = Metric(
 DRIFT_KL = Metric(
     "drift/kl",
     "nats",
-    "Estimate r - log r - 1 of the divergence from the behavior policy; label: cause.",
+    "Estimate r - log r - 1 of KL(behavior || trained policy); label: cause.",
 )
 DRIFT_RATIO = Metric(
     "drift/ratio", "ratio", "Quantiles of the importance ratio; labels: cause, quantile."

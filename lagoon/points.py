@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
 
-from lagoon.metrics import CATALOGUE
+from lagoon.metrics import CATALOGUE, Metric
 
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -46,3 +46,8 @@ class Point(BaseModel):
         if name not in CATALOGUE:
             raise ValueError(f"no metric {name!r} in the catalogue")
         return name
+
+
+def point(metric: Metric, value: float, **labels: str) -> Point:
+    """A metric's value with its labels."""
+    return Point(name=metric.name, value=value, labels=labels)

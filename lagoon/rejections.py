@@ -21,10 +21,9 @@ from lagoon.metrics import (
     REJECTED,
     REJECTION_RATE,
     STALENESS_IF_KEPT,
-    Metric,
 )
 from lagoon.pace import Candidate, Choice
-from lagoon.points import Point
+from lagoon.points import Point, point
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +98,18 @@ def rejection_points(choice: Choice, found: Rejection) -> list[Point]:
     """The figures as metrics; those of portions without a group are left out."""
     reasons = Counter(choice.reasons)
     points = [
-        _point(REJECTION_RATE, choice.excess, kind="raw"),
-        _point(REJECTION_RATE, choice.rate, kind="smoothed"),
-        *(_point(REJECTED, count, reason=reason) for reason, count in sorted(reasons.items())),
-        *([] if reasons else [_point(REJECTED, 0)]),
-        _point(STALENESS_IF_KEPT, found.without.staleness),
-        _point(DELAY_IF_KEPT, found.delay_steps),
+        point(REJECTION_RATE, choice.excess, kind="raw"),
+        point(REJECTION_RATE, choice.rate, kind="smoothed"),
+        *(point(REJECTED, count, reason=reason) for reason, count in sorted(reasons.items())),
+        *([] if reasons else [point(REJECTED, 0)]),
+        point(STALENESS_IF_KEPT, found.without.staleness),
+        point(DELAY_IF_KEPT, found.delay_steps),
     ]
     for fate, portion in (("kept", found.kept), ("rejected", found.rejected)):
         if portion.groups:
             points += [
-                _point(EFFECTIVE_STALENESS, portion.score, fate=fate),
-                _point(POOL_RESPONSE_TOKENS, portion.tokens_each, fate=fate),
-                _point(POOL_SUCCESS, portion.success, fate=fate),
+                point(EFFECTIVE_STALENESS, portion.score, fate=fate),
+                point(POOL_RESPONSE_TOKENS, portion.tokens_each, fate=fate),
+                point(POOL_SUCCESS, portion.success, fate=fate),
             ]
     return points
-
-
-def _point(metric: Metric, value: float, **labels: str) -> Point:
-    return Point(name=metric.name, value=value, labels=labels)

@@ -1,7 +1,7 @@
-"""Whether a trajectory may be trained on: the hard check when a batch is drawn.
+"""Whether a trajectory may be trained on at all, and the ledger's reasons for dropping one.
 
-Admission bounds staleness only as long as groups are consumed in the order in which they started;
-this check holds whatever the order. What is missing is a reason, never a zero.
+What is missing is a reason, never a zero. How old a group may be is asked when a batch is drawn
+(``lagoon/selection.py``).
 """
 
 import math
@@ -9,21 +9,25 @@ from typing import Literal
 
 from lagoon.trajectory import Trajectory
 
-DropReason = Literal["reward_not_finite", "logprobs_missing", "versions_missing", "stale"]
+GROUP_LOST: Literal["group_lost"] = "group_lost"
+"""Why a finished trajectory is dropped whose prompt is played again: others of its group were lost
+with their generator, or the attempt ended before they did."""
+DropReason = Literal[
+    "reward_not_finite",
+    "logprobs_missing",
+    "versions_missing",
+    "stale",
+    "rejected_waiting",
+    "rejected_drift",
+    "group_lost",
+]
+"""Every reason that the ledger knows; the two rejections are ``lagoon/pace.py``'s."""
 
 
-def why_dropped(
-    trajectory: Trajectory,
-    *,
-    trained_version: int,
-    max_staleness: int | None = None,
-    needs_behavior: bool = True,
-) -> DropReason | None:
-    """Why ``trajectory`` may not be trained on at ``trained_version``; None when it may.
+def why_dropped(trajectory: Trajectory, *, needs_behavior: bool = True) -> DropReason | None:
+    """Why ``trajectory`` may not be trained on at any version; None when it may.
 
-    ``max_staleness`` bounds the age of its oldest sampled token, None for no bound; a token whose
-    version is unknown cannot be shown to keep one. ``needs_behavior``: whether the loss reads the
-    behavior log-probabilities.
+    ``needs_behavior``: whether the loss reads the behavior log-probabilities.
     """
     if not math.isfinite(trajectory.reward):
         return "reward_not_finite"
@@ -31,10 +35,4 @@ def why_dropped(
     logprobs = [trajectory.behavior_logprobs[position] for position in sampled]
     if needs_behavior and not all(map(math.isfinite, logprobs)):
         return "logprobs_missing"
-    if max_staleness is None or not sampled:
-        return None
-    versions = [trajectory.versions[position] for position in sampled]
-    known = [version for version in versions if version is not None]
-    if len(known) < len(versions):
-        return "versions_missing"
-    return "stale" if trained_version - min(known) > max_staleness else None
+    return None

@@ -54,6 +54,8 @@ class RunStatus(StrEnum):
         return self in (RunStatus.STARTING, RunStatus.RUNNING, RunStatus.STOPPING)
 
 
+ACTIVE = tuple(status.value for status in RunStatus if status.is_active)
+TERMINAL = tuple(status.value for status in RunStatus if status.is_terminal)
 TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
     RunStatus.QUEUED: frozenset(
         {RunStatus.STARTING, RunStatus.STOPPING, RunStatus.STOPPED, RunStatus.FAILED}

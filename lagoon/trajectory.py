@@ -41,6 +41,8 @@ class Trajectory:
     turns: tuple[Turn, ...] = ()
     truncated: bool = False
     started_at: float = 0.0
+    """In seconds of the monotonic clock of the machine that played it: a difference means
+    something, a moment does not."""
     finished_at: float = 0.0
     info: dict[str, float] = field(default_factory=dict)
 

@@ -33,6 +33,8 @@ Condition = Literal["", "unresponsive", "lost", "unknown_to_ray", "stalled"]
 STALE_AFTER_SECONDS = 30.0
 """Six heartbeats missed in a row."""
 LOST_AFTER_SECONDS = 300.0
+OBSERVATION_SECONDS = 60.0
+"""What was seen of Ray longer ago says nothing any more."""
 
 HEARTBEATS: tuple[Heartbeat, ...] = get_args(Heartbeat)
 

@@ -14,7 +14,7 @@ from workers.models.recipes import SMOLLM2_PACKAGE
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("lagoon", "backend", "dashboard", "workers", "cli")
-LOCKS = ("cpu.txt", "dev.txt", "reasoning-gym.txt")
+LOCKS = ("cpu.txt", "dev.txt", "peers.txt", "reasoning-gym.txt")
 
 LOOK = """
 import importlib.metadata, importlib.util, json

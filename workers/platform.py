@@ -21,7 +21,6 @@ class Attempt:
     id: str
     submission_id: str | None
     """The name of its Ray job; None before it was submitted."""
-    stop_requested: bool
     is_over: bool
     measure: Measure
     """What is due to end it."""
@@ -112,7 +111,6 @@ class Platform:
             Attempt(
                 item["id"],
                 item.get("submission_id"),
-                bool(item.get("stop_requested")),
                 RunStatus(item["status"]).is_terminal,
                 item["measure"],
                 item["boot_id"],

@@ -1,4 +1,4 @@
-"""The policy in torch: log-probabilities of the sampled tokens, and nothing more than those."""
+"""The policy in torch: log-probabilities of the sampled tokens, and how undecided it was there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ PROBE_TOLERANCE = 0.05
 """Largest error of a state, in standard deviations of them all; bfloat16 makes about 0.01."""
 WINDOWS = ("attention_chunk_size", "window_size", "attention_window")
 """Settings of models whose tokens do not see everything before them."""
+ENTROPY_ROWS = 256
+"""Distributions whose entropy is computed at once: those of a large vocabulary need their room."""
 
 
 class Policy:
@@ -30,8 +32,23 @@ class Policy:
     def logprobs(self, batch: MicroBatch, temperature: float | None = None) -> Tensor:
         """Log-probability of each sampled token given what stands before it, [B, T].
 
-        At the policy's own temperature unless another is given. 0 where nothing was sampled. The
-        head is applied to the sampled positions only: with a large vocabulary the logits of all
+        At the policy's own temperature unless another is given. 0 where nothing was sampled.
+        """
+        return _placed(batch, _chosen(batch, self._logits(batch, temperature)))
+
+    def logprobs_and_entropies(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """``logprobs``, and the entropy (nats) of the distributions they are from, both [B, T].
+
+        Entropies have no gradient.
+        """
+        logits = self._logits(batch, None)
+        chosen = _placed(batch, _chosen(batch, logits))
+        return chosen, _placed(batch, entropies(logits.detach()))
+
+    def _logits(self, batch: MicroBatch, temperature: float | None) -> Tensor:
+        """[sampled tokens, vocabulary], divided by the temperature.
+
+        The head is applied to the sampled positions only: with a large vocabulary the logits of all
         positions would not fit.
         """
         # Right-padding needs no attention mask: with causal attention no token sees what follows.
@@ -48,10 +65,28 @@ class Policy:
             logits = self.model.get_output_embeddings()(states[before])
         else:
             logits = self.model(**given).logits[before]
-        logits = logits.float() / (temperature or self.temperature)
-        chosen = logits.gather(-1, token_ids[rows, columns].unsqueeze(-1)).squeeze(-1)
-        scores = chosen - logits.logsumexp(-1)
-        return torch.zeros(token_ids.shape, device=scores.device).index_put((rows, columns), scores)
+        scaled: Tensor = logits.float() / (temperature or self.temperature)
+        return scaled
+
+
+def entropies(logits: Tensor) -> Tensor:
+    """The entropy of each row's distribution in nats: [rows, vocabulary] to [rows]."""
+    parts = [
+        torch.special.entr(part.softmax(-1)).sum(-1) for part in torch.split(logits, ENTROPY_ROWS)
+    ]
+    return torch.cat(parts)
+
+
+def _chosen(batch: MicroBatch, logits: Tensor) -> Tensor:
+    """Log-probability of what was sampled, by sampled token."""
+    sampled = batch.token_ids[batch.action_mask].unsqueeze(-1)
+    return logits.gather(-1, sampled).squeeze(-1) - logits.logsumexp(-1)
+
+
+def _placed(batch: MicroBatch, values: Tensor) -> Tensor:
+    """A value for each sampled token where it stands in the batch, 0 elsewhere."""
+    everywhere = torch.zeros(batch.token_ids.shape, device=values.device)
+    return everywhere.index_put(batch.action_mask.nonzero(as_tuple=True), values)
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from lagoon.events import (
 )
 from lagoon.ledger import Ledger
 from lagoon.metrics import CATALOGUE, Metric
-from lagoon.points import Point
+from lagoon.points import Point, point
 from lagoon.staleness import StalenessAccount, mean
 from lagoon.statistics import wilson_interval
 from lagoon.trajectory import Trajectory
@@ -34,11 +34,6 @@ MAX_TRAJECTORIES_PER_STEP = 8
 """Readable trajectories kept of each step: the page shows the newest, not all."""
 MAX_TURN_CHARACTERS = 4000
 MAX_LINE_CHARACTERS = 10_000
-
-
-def point(metric: Metric, value: float, **labels: str) -> Point:
-    """A metric's value with its labels."""
-    return Point(name=metric.name, value=value, labels=labels)
 
 
 class Reporter:

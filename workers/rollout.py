@@ -139,7 +139,8 @@ async def play(
 ) -> Trajectory:
     """Play one episode to its end or to a limit.
 
-    ``completed_version`` is left at 0: only the driver knows the trainer's version.
+    ``completed_version`` is left at 0: only the driver knows the trainer's version. ``clock`` is
+    read for durations alone.
     """
     started_at = clock()
     opening = await environment.start()

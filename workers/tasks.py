@@ -63,16 +63,6 @@ def submit(task: Any, attempt_id: str) -> None:
         raise task.retry(exc=error) from error
 
 
-@app.task(name="workers.stop", bind=True, **RETRY)
-def stop(task: Any, attempt_id: str) -> None:
-    """End an attempt's Ray job, whose driver did not end when it was asked to."""
-    try:
-        with open_ray(Settings()) as ray:
-            ray.stop(submission_id(attempt_id))
-    except RETRIED as error:
-        raise task.retry(exc=error) from error
-
-
 @app.task(name="workers.observe")
 def observe() -> None:
     """Tell the API what Ray says of its nodes and of every attempt that is not gone; end what is
@@ -188,7 +178,7 @@ def _state_of(attempt: Attempt, ray: RayJobs) -> JobState:
     """What Ray says of an attempt's job; one that should have ended long ago is ended for it."""
     job = attempt.submission_id or submission_id(attempt.id)
     state = ray.state(job)
-    if attempt.measure == "kill" and state.status in ("pending", "running"):
+    if attempt.measure in ("ray_stop", "kill") and state.status in ("pending", "running"):
         ray.stop(job)
     return state
 

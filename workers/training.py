@@ -36,7 +36,7 @@ from lagoon.metrics import (
 )
 from lagoon.trajectory import TrainingSample
 from workers.critic import Critic, NonFiniteCritic
-from workers.judging import Judge, Judged
+from workers.critic_trainer import CriticTrainer, Valued
 from workers.microbatches import MicroBatch, by_trajectory, micro_batches
 from workers.models.writing import save_model_folder, weights_beside
 from workers.optimizer import Optimizer
@@ -86,13 +86,13 @@ class Trainer:
             frozen = copy.deepcopy(model) if checkpoint is None else self._loaded(model_folder)
             self._reference = Policy(frozen.requires_grad_(False), self._policy.temperature)
         self._optimizer = Optimizer(dict(model.named_parameters()), settings)
-        self._judge: Judge | None = None
+        self._critic: CriticTrainer | None = None
         if isinstance(method, ActorCritic):
-            self._judge = Judge(method, Critic(model, settings, self._micro_batches))
+            self._critic = CriticTrainer(method, Critic(model, settings, self._micro_batches))
         if checkpoint is not None:
             self._optimizer.load(load_file(checkpoint / OPTIMIZER))
-            if self._judge is not None:
-                self._judge.critic.load(load_file(checkpoint / CRITIC))
+            if self._critic is not None:
+                self._critic.critic.load(load_file(checkpoint / CRITIC))
 
     def _loaded(self, folder: Path) -> Any:
         model = AutoModelForCausalLM.from_pretrained(
@@ -111,17 +111,17 @@ class Trainer:
         """
         sums: Sums = {}
         scores: Scores = {}
-        judged = None if self._judge is None else self._judge.judged(samples, self.version)
-        is_policy_trained = judged is None or judged.updates.policy > 0
-        for batch in self._micro_batches(samples if judged is None else judged.samples):
+        valued = None if self._critic is None else self._critic.valued(samples, self.version)
+        is_policy_trained = valued is None or valued.updates.policy > 0
+        for batch in self._micro_batches(samples if valued is None else valued.samples):
             more, found = self._accumulate(batch, learns=is_policy_trained)
             add(sums, more)
             scores |= found
             self._optimizer.collect_gradient()
         norm = self._optimizer.gradient_norm() if is_policy_trained else 0.0
         self._refuse_unless_finite(norm)
-        if self._judge is not None and judged is not None:
-            add(sums, self._learned(self._judge, judged, learning_rate))
+        if self._critic is not None and valued is not None:
+            add(sums, self._learned(self._critic, valued, learning_rate))
         if is_policy_trained:
             self._optimizer.step(learning_rate, norm)
             add(sums, {GRAD_NORM: (norm, 1.0), LEARNING_RATE: (learning_rate, 1.0)})
@@ -140,9 +140,9 @@ class Trainer:
                 f"the weights are those of step {self.version}"
             )
 
-    def _learned(self, judge: Judge, judged: Judged, learning_rate: float) -> Sums:
+    def _learned(self, critic: CriticTrainer, batch: Valued, learning_rate: float) -> Sums:
         try:
-            return judge.learn(judged, learning_rate)
+            return critic.learn(batch, learning_rate)
         except NonFiniteCritic as error:
             self._refuse_unless_finite(error.norm, " of the critic")
             raise
@@ -181,8 +181,8 @@ class Trainer:
         save_model_folder(folder, self._model_folder, self._dtype, weights)
         (folder / OPTIMIZER).parent.mkdir(exist_ok=True)
         save_file(self._optimizer.state(), folder / OPTIMIZER)
-        if self._judge is not None:
-            save_file(self._judge.critic.state(), folder / CRITIC)
+        if self._critic is not None:
+            save_file(self._critic.critic.state(), folder / CRITIC)
 
     def _micro_batches(self, samples: Sequence[TrainingSample]) -> Iterator[MicroBatch]:
         max_tokens = self._settings.microbatch_tokens
@@ -197,19 +197,19 @@ class Trainer:
         if not bool(batch.action_mask.any()):
             return {}, {own.index: TokenScores(()) for row in batch.rows for own in row.placed}
         with torch.set_grad_enabled(learns):
-            loss, logprobs = self._loss(batch)
+            loss, logprobs, entropies = self._loss(batch)
         if learns:
             loss.value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         mask = batch.action_mask
         shown: Sums = {
-            ENTROPY: (float(-logprobs[mask].sum()), float(mask.sum())),
+            ENTROPY: (float(entropies[mask].sum()), float(mask.sum())),
             LOSS: (float(loss.value.detach()), 1.0),
         }
         return {**loss.metrics, **shown}, _scores(batch, logprobs, loss)
 
-    def _loss(self, batch: MicroBatch) -> tuple[Loss, torch.Tensor]:
-        """The method's loss, and the log-probabilities that it was made of."""
-        logprobs = self._policy.logprobs(batch)
+    def _loss(self, batch: MicroBatch) -> tuple[Loss, torch.Tensor, torch.Tensor]:
+        """The method's loss, the log-probabilities that it was made of, and their entropies."""
+        logprobs, entropies = self._policy.logprobs_and_entropies(batch)
         reference, proximal = None, None
         if self._reference is not None:
             with torch.no_grad():
@@ -231,7 +231,7 @@ class Trainer:
                 trajectories=batch.trajectories,
             )
         )
-        return loss, logprobs.detach()
+        return loss, logprobs.detach(), entropies
 
 
 def _scores(batch: MicroBatch, logprobs: torch.Tensor, loss: Loss) -> Scores:

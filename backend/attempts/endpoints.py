@@ -141,7 +141,6 @@ async def list_attempts(
                 run_id=run.id,
                 number=attempt.number,
                 status=RunStatus(attempt.status),
-                stop_requested=run.desired == "stop",
                 submission_id=attempt.submission_id,
                 measure=due_measure(run, attempt, now),
                 boot_id=attempt.heartbeat_boot_id,

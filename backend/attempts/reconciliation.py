@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.attempts.repository import ACTIVE, is_left_before
+from backend.attempts.repository import is_left_before
 from backend.clock import not_after
 from backend.models import Attempt, Run
 from backend.runs.resuming import fail
@@ -27,13 +27,11 @@ from backend.runs.transitions import move, record, stopped_unstarted
 from backend.text import first_line
 from lagoon.config import DEFAULT_STALL_SECONDS
 from lagoon.stalls import idle_words, standstill
-from lagoon.status import RayStatus, RunStatus
-from lagoon.truth import Heartbeat, Verdict, heartbeat, judge
+from lagoon.status import ACTIVE, RayStatus, RunStatus
+from lagoon.truth import OBSERVATION_SECONDS, Heartbeat, Verdict, heartbeat, judge
 
 SUBMISSION_GRACE = timedelta(seconds=15)
 """A job that was just submitted need not be in Ray's list yet."""
-OBSERVATION_LASTS = timedelta(seconds=60)
-"""What was seen of Ray longer ago says nothing any more."""
 KILLED = "exit code 137"
 """How Ray's message ends when a job's process was killed: 128 and the number of SIGKILL."""
 
@@ -133,7 +131,7 @@ def heard(attempt: Attempt, now: datetime, listening_since: datetime) -> Heartbe
 def believed_ray_status(attempt: Attempt, now: datetime) -> RayStatus:
     """What Ray was last seen to say, as far as it is evidence."""
     status, seen, submitted = attempt.ray_status, attempt.ray_seen_at, attempt.submitted_at
-    if status is None or seen is None or now - seen > OBSERVATION_LASTS:
+    if status is None or seen is None or now - seen > timedelta(seconds=OBSERVATION_SECONDS):
         return "unreachable"
     if status == "missing" and (submitted is None or now - submitted <= SUBMISSION_GRACE):
         return "pending"

@@ -9,10 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.models import Attempt, Run
 from backend.runs.repository import locked
-from lagoon.status import RunStatus
-
-ACTIVE = [status.value for status in RunStatus if status.is_active]
-TERMINAL = [status.value for status in RunStatus if status.is_terminal]
+from lagoon.status import ACTIVE, TERMINAL
 
 
 async def with_locked_run(session: AsyncSession, attempt_id: str) -> tuple[Run, Attempt] | None:

@@ -49,7 +49,6 @@ class AttemptState(BaseModel):
     run_id: str
     number: int
     status: RunStatus
-    stop_requested: bool
     submission_id: str | None
     measure: Measure
     """What is due to end it."""

@@ -30,7 +30,7 @@ from lagoon.checkpoints import DamagedCheckpoint, verified
 from lagoon.config import RunConfig
 from lagoon.problems import FieldProblem
 from lagoon.recovery import next_attempt
-from lagoon.status import RunStatus
+from lagoon.status import TERMINAL, RunStatus
 
 
 async def fail(
@@ -140,7 +140,7 @@ async def refuse_while_awaited(session: AsyncSession, run_ids: Sequence[str]) ->
     )
     has_own = select(Checkpoint.id).where(Checkpoint.run_id == Attempt.run_id).exists()
     statement = select(Attempt.candidates).where(
-        Attempt.status.not_in([status.value for status in RunStatus if status.is_terminal]),
+        Attempt.status.not_in(TERMINAL),
         Attempt.owns_candidates.is_(False),
         Attempt.run_id.not_in(run_ids),
         ~has_own,

@@ -5,10 +5,10 @@
     queued, or not yet sent to the workers ──▶ stopped
       └──(processes of an attempt before are left)──▶ stopping ──▶ gone ──▶ stopped
     starting, running ──▶ stopping ──(the driver hears it, saves, ends)──▶ gone ──▶ stopped
-                              ├──(later)──▶ workers.stop, then kill ─────▶ gone ──▶ stopped
+                              ├──(later)──▶ ended by Ray, then killed ───▶ gone ──▶ stopped
                               └──(30 s later, no trace of a job)──▶ stopped
 
-What is due when is decided in ``lagoon.stopping``.
+What is due when is decided in ``lagoon.stopping``; the workers see it at each look, and do it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from backend.attempts.repository import is_left_before
 from backend.errors import Problem
 from backend.models import Attempt, OutboxMessage, Run
-from backend.outbox import enqueue
-from backend.queue import STOP, SUBMIT
+from backend.queue import SUBMIT
 from backend.runs import repository
 from backend.runs.transitions import move, stopped_unstarted
 from lagoon.status import RunStatus
-from lagoon.stopping import RAY_STOP_AFTER_SECONDS
 
 UNSUBMITTED_GRACE = timedelta(seconds=30)
 
@@ -50,7 +48,6 @@ async def request_stop(session: AsyncSession, run: Run, by: str, now: datetime) 
         return
     reason = f"Stop requested by {by}."
     move(session, run, attempt, RunStatus.STOPPING, reason, now, by=by)
-    enqueue(session, STOP, attempt.id, now, delay=timedelta(seconds=RAY_STOP_AFTER_SECONDS))
 
 
 async def _stop_unstarted(session: AsyncSession, run: Run, attempt: Attempt, now: datetime) -> None:

@@ -12,9 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from backend.attempts.schemas import ObservedNode
 from backend.models import ClusterNode
 from lagoon.queueing import NEVER_SEEN
+from lagoon.truth import OBSERVATION_SECONDS
 
-BELIEVED_FOR = timedelta(seconds=60)
-"""What was seen of Ray longer ago says nothing any more; nothing is started on it."""
 LONG_AGO = "Ray was last seen more than a minute ago; nothing starts before it is seen again."
 
 
@@ -30,9 +29,10 @@ async def take(session: AsyncSession, nodes: Sequence[ObservedNode], now: dateti
 async def present(session: AsyncSession, now: datetime) -> Sequence[ClusterNode]:
     """The nodes of the newest look at Ray, if that was lately."""
     newest = select(func.max(ClusterNode.seen_at)).scalar_subquery()
+    oldest = now - timedelta(seconds=OBSERVATION_SECONDS)
     statement = (
         select(ClusterNode)
-        .where(ClusterNode.seen_at == newest, ClusterNode.seen_at > now - BELIEVED_FOR)
+        .where(ClusterNode.seen_at == newest, ClusterNode.seen_at > oldest)
         .order_by(ClusterNode.name, ClusterNode.id)
     )
     return (await session.scalars(statement.execution_options(populate_existing=True))).all()

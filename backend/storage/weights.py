@@ -35,9 +35,7 @@ from backend.storage.accounting import note_expired
 from backend.storage.lease import take_lease
 from lagoon.sizes import in_words
 from lagoon.spools import ATTEMPTS, spool_of
-from lagoon.status import RunStatus
-
-ENDED = [status.value for status in RunStatus if status.is_terminal]
+from lagoon.status import TERMINAL, RunStatus
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +93,7 @@ async def _removable(session: AsyncSession) -> list[Checkpoint]:
     statement = (
         select(Checkpoint)
         .join(Run, Run.id == Checkpoint.run_id)
-        .where(Run.status.in_(ENDED))
+        .where(Run.status.in_(TERMINAL))
         .order_by(Checkpoint.id)
     )
     found = (await session.scalars(statement)).all()
@@ -106,7 +104,7 @@ async def _removable(session: AsyncSession) -> list[Checkpoint]:
     resumable = {c.run_id: c.id for c in found if not is_superseded(c, attempts[c.run_id])}
     best = {c.run_id: c.id for c in found if c.is_best}
     final = {c.run_id: c.id for c in found if c.is_final}
-    waiting = select(Attempt.candidates).where(Attempt.status.not_in(ENDED))
+    waiting = select(Attempt.candidates).where(Attempt.status.not_in(TERMINAL))
     wanted = {path for paths in await session.scalars(waiting) for path in paths}
     kept = {id for ids in (newest, resumable, best, final) for id in ids.values()}
     candidates = [c for c in found if c.id not in kept and c.path not in wanted]

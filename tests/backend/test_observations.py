@@ -29,7 +29,6 @@ async def test_the_workers_list_the_attempts_to_look_after(api: Api) -> None:
             "run_id": run_id,
             "number": 1,
             "status": "stopping",
-            "stop_requested": True,
             "submission_id": f"run-{run_id}-a1",
             "measure": "ask",
             "boot_id": None,

@@ -267,7 +267,7 @@ async def test_a_stop_before_a_restart_waits_for_the_processes_of_the_attempt_be
     await api.turn()
     assert (await read_run(ada, run_id))["status"] == "stopping"
     assert await measure(api) == ["kill", "kill"]
-    assert api.queue.sent == [("workers.submit", [f"{run_id}-a1"])]  # and no job to end by Ray
+    assert api.queue.sent == [("workers.submit", [f"{run_id}-a1"])]
     await observe(api, run_id, "failed", boot_id=HERE, num_processes=0, num_killed=2)
     await api.turn()
     run = await read_run(ada, run_id)

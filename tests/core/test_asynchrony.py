@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from lagoon.books import Books
 from lagoon.pace import PaceSettings, PaceState, candidate, decide
-from lagoon.screening import why_dropped
+from lagoon.selection import PooledGroup
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import TrajectoryGroup
 from tests.builders import trajectory
@@ -68,9 +68,7 @@ class Asynchrony(RuleBasedStateMachine):
     @rule()
     def update(self) -> None:
         for group in list(self.pool):
-            reason = why_dropped(
-                group.trajectories[0], trained_version=self.version, max_staleness=self.bound
-            )
+            reason = PooledGroup.of(group).why_dropped(self.version, self.bound)
             if reason is not None:
                 self.drop(reason, group)
         drawn = self.drawn()

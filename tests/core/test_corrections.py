@@ -209,7 +209,6 @@ def test_every_name_has_a_correction() -> None:
 def test_what_a_correction_needs_is_declared_and_its_lack_is_refused() -> None:
     needing = {name for name in NAMES if CORRECTIONS[name].needs_proximal}
     assert needing == {"decoupled"}
-    assert {name for name in NAMES if CORRECTIONS[name].needs_trajectories} == {"geometric"}
     assert {name for name in NAMES if not CORRECTIONS[name].needs_behavior} == {"none"}
     zeros = torch.zeros(1, 2, dtype=torch.float64)
     bare = TokenBatch(zeros, zeros, zeros, zeros + 1)

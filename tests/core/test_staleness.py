@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lagoon.screening import why_dropped
+from lagoon.selection import PooledGroup
 from lagoon.staleness import admissible, mean, quantile, staleness_account
+from lagoon.trajectory import TrajectoryGroup
 from tests.builders import trajectory
 from tests.core.golden import cases
 
@@ -180,7 +181,6 @@ def test_the_account_and_the_hard_bound_agree_with_prime_rl(case: dict) -> None:
     assert account.total == {expected["total"]: 1}
     assert account.generation == {expected["in_flight"]: 1}
     assert account.waiting == {expected["in_queue"]: 1}
-    reason = why_dropped(
-        made, trained_version=version, max_staleness=inputs["max_off_policy_steps"]
-    )
+    group = PooledGroup.of(TrajectoryGroup("p", (made,)))
+    reason = group.why_dropped(version, inputs["max_off_policy_steps"])
     assert (reason is None) == expected["kept"]

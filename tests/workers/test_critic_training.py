@@ -40,8 +40,8 @@ def weights_of(part: Any) -> dict[str, torch.Tensor]:
 
 
 def critic_of(ours: Trainer) -> Any:
-    assert ours._judge is not None
-    return ours._judge.critic
+    assert ours._critic is not None
+    return ours._critic.critic
 
 
 def test_the_critic_begins_as_the_policys_body_and_values_everything_at_0(
@@ -119,9 +119,9 @@ def test_check_4_the_on_policy_gradient_is_that_of_reinforce_with_generalized_ad
     given = on_policy(ours, samples())
     ours.step(given, 1e-2)  # so that values are not 0
     values = critic_of(ours).values(given)
-    assert ours._judge is not None
-    judged = ours._judge.judged(given, ours.version)
-    for batch in ours._micro_batches(judged.samples):
+    assert ours._critic is not None
+    valued = ours._critic.valued(given, ours.version)
+    for batch in ours._micro_batches(valued.samples):
         ours._accumulate(batch)
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     total = sum(sample.trajectory.num_actions for sample in given)
@@ -142,12 +142,12 @@ def test_check_4_the_on_policy_gradient_is_that_of_reinforce_with_generalized_ad
 
 def test_whitened_advantages_have_mean_0_and_deviation_1(model_folder: Path) -> None:
     ours = sao(model_folder, method={"whiten": True})
-    assert ours._judge is not None
-    judged = ours._judge.judged(samples(), 0)
+    assert ours._critic is not None
+    valued = ours._critic.valued(samples(), 0)
     known = np.concatenate(
         [
             np.array(sample.advantage)[np.flatnonzero(sample.trajectory.action_mask)]
-            for sample in judged.samples
+            for sample in valued.samples
         ]
     )
     assert (known.mean(), known.std()) == (pytest.approx(0, abs=1e-9), pytest.approx(1))

@@ -74,4 +74,4 @@ def test_what_is_due_to_be_killed_is_killed_and_what_is_not_is_counted(ray_is_aw
         assert a.wait(5) == -signal.SIGKILL
         assert b.poll() is None
     assert [(job["num_processes"], job["num_killed"]) for job in body["jobs"]] == [(0, 1), (1, 0)]
-    assert ray.stopped == ([] if ray_is_away else ["run-a"])
+    assert ray.stopped == ([] if ray_is_away else ["run-a", "run-b"])

@@ -99,7 +99,6 @@ def attempt(**changes: Any) -> dict[str, Any]:
     return {
         "id": ATTEMPT,
         "submission_id": JOB,
-        "stop_requested": False,
         "status": "running",
         "measure": "none",
         "boot_id": None,

@@ -17,7 +17,7 @@ from tests.builders import es_config, grpo_config
 from tests.workers.models_for_tests import VOCABULARY, build_model
 from workers.actors.trainer import TrainerActor
 from workers.payload import checksum
-from workers.policy import Policy, shares_prompts
+from workers.policy import ENTROPY_ROWS, Policy, entropies, shares_prompts
 from workers.training import NonFiniteGradient, Trainer
 
 
@@ -243,6 +243,29 @@ def test_a_step_moves_the_policy_towards_what_had_an_advantage(model_folder: Pat
     assert sums[LOSS.name][0] == pytest.approx(
         -sum(s.advantage * s.token_weight * s.trajectory.num_actions for s in given), rel=1e-4
     )
+
+
+def test_entropy_is_that_of_the_distributions_whatever_was_drawn_from_them(
+    model_folder: Path,
+) -> None:
+    ours, given = trainer(model_folder), samples()
+    total, count = ours.step(given, 0.0).sums[ENTROPY.name]
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    found = []
+    for sample in given:
+        made = sample.trajectory
+        with torch.no_grad():
+            logits = model(torch.tensor([made.token_ids])).logits[0, :-1]
+        drawn = torch.tensor(made.action_mask[1:], dtype=torch.bool)
+        found += torch.distributions.Categorical(logits=logits[drawn]).entropy().tolist()
+    assert count == len(found)
+    assert total == pytest.approx(sum(found), rel=1e-4)
+
+
+def test_entropy_of_what_cannot_be_drawn_is_nothing_and_rows_do_not_mix() -> None:
+    certain = [0.0, -math.inf, -math.inf, -math.inf]
+    found = entropies(torch.tensor([certain, [0.5] * 4] * ENTROPY_ROWS))
+    assert found.tolist() == pytest.approx([0.0, math.log(4)] * ENTROPY_ROWS)
 
 
 def test_stale_tokens_do_not_count_as_mismatch(model_folder: Path) -> None:

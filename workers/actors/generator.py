@@ -149,4 +149,4 @@ class GeneratorActor:
 
     async def _play(self, request: EpisodeRequest) -> Trajectory:
         watched = self._tools.over(self._environment(request))
-        return await play(request, self._engine, self._chat, watched, self._limits, time.time)
+        return await play(request, self._engine, self._chat, watched, self._limits, time.monotonic)

@@ -38,7 +38,7 @@ from lagoon.checkpoints import UPDATES
 from lagoon.evolution import member_seeds, non_finite, update_norm_law
 from lagoon.ledger import Ledger
 from lagoon.methods import Evolution
-from lagoon.points import Point
+from lagoon.points import Point, point
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import Trajectory
 from workers.failures import RunFailed
@@ -54,7 +54,6 @@ from workers.loops.updates import (
     refuse_other_weights,
 )
 from workers.reporting import (
-    point,
     rollout_points,
     staleness_counts,
     staleness_points,

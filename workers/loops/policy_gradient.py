@@ -47,7 +47,7 @@ from lagoon.drift import drift, drift_points
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import CATALOGUE
-from lagoon.points import Point
+from lagoon.points import Point, point
 from lagoon.schedules import learning_rate_at
 from lagoon.staleness import staleness_account
 from lagoon.trajectory import TrainingSample, Trajectory, TrajectoryGroup
@@ -60,7 +60,6 @@ from workers.loops.proving import Predictor, Prover
 from workers.loops.state import LoopState
 from workers.reporting import (
     ledger_points,
-    point,
     rollout_points,
     sync_points,
     waiting_points,

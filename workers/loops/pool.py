@@ -27,18 +27,14 @@ from lagoon.drift import Drift
 from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import POOL_OFFERED
-from lagoon.points import Point
-from lagoon.screening import why_dropped
+from lagoon.points import Point, point
+from lagoon.screening import GROUP_LOST, why_dropped
 from lagoon.selection import PooledGroup
 from lagoon.trajectory import Trajectory, TrajectoryGroup
 from workers.loops.state import LoopState
-from workers.reporting import point
 
 Score = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Sequence[float]]]]
 """The log-probabilities of each trajectory's own tokens under the trainer's present policy."""
-GROUP_LOST = "group_lost"
-"""Why a finished trajectory is dropped whose prompt is played again: others of its group were lost
-with their generator, or the attempt ended before they did."""
 
 
 class Pool:
@@ -86,7 +82,7 @@ class Pool:
         books = self.books.sample(sum(each.num_actions for each in group.trajectories))
         whole, reason = [], ""
         for each in group.trajectories:
-            wrong = why_dropped(each, trained_version=0, needs_behavior=method.needs_behavior)
+            wrong = why_dropped(each, needs_behavior=method.needs_behavior)
             if wrong is None:
                 whole.append(each)
             else:

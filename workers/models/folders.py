@@ -14,6 +14,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 
 from lagoon.models import MODELS, CacheShape, known_model
+from workers.models.pinned import build_pinned
 from workers.models.recipes import SMOLLM2, TINY, MissingWeights, Recipe, fingerprint
 
 Progress = Callable[[str], None]
@@ -122,14 +123,12 @@ def _builder(name: str) -> Builder:
 
 
 def _build_tiny(folder: Path, progress: Progress) -> dict[str, Any]:
-    # A driver, which finds its model built as a rule, need not wait seconds for torch.
-    from workers.models.tiny import build_tiny  # noqa: PLC0415  loads torch
-
-    return build_tiny(Recipe(), folder, progress)
+    return build_pinned(Recipe(), folder, progress)
 
 
 def _build_smollm2(folder: Path, progress: Progress) -> dict[str, Any]:
-    from workers.models.smollm2 import build_smollm2  # noqa: PLC0415  loads torch as well
+    # A driver, which finds its model built as a rule, need not wait seconds for torch.
+    from workers.models.smollm2 import build_smollm2  # noqa: PLC0415  loads torch
 
     return build_smollm2(folder, progress)
 

@@ -19,8 +19,8 @@ from workers.step_report import Sums
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A batch, before any update."""
+class Valued:
+    """A batch and what the critic makes of it, before any update."""
 
     samples: tuple[TrainingSample, ...]
     """With an advantage for each token."""
@@ -29,13 +29,13 @@ class Judged:
     updates: Updates
 
 
-class Judge:
+class CriticTrainer:
     """A critic, as its method uses it."""
 
     def __init__(self, method: ActorCritic, critic: Critic) -> None:
         self._method, self.critic = method, critic
 
-    def judged(self, samples: Sequence[TrainingSample], step: int) -> Judged:
+    def valued(self, samples: Sequence[TrainingSample], step: int) -> Valued:
         """What the tokens of ``samples`` were worth; ``step`` is counted from 0.
 
         Raises ``TypeError`` for samples whose advantage is not one number: what they earned.
@@ -46,7 +46,7 @@ class Judge:
             values,
             [sample.trajectory.action_mask for sample in samples],
         )
-        return Judged(
+        return Valued(
             samples=tuple(
                 replace(sample, advantage=tuple(estimate.advantages.tolist()))
                 for sample, estimate in zip(samples, estimates, strict=True)
@@ -56,18 +56,18 @@ class Judge:
             updates=self._method.updates_at(step),
         )
 
-    def learn(self, judged: Judged, learning_rate: float) -> Sums:
+    def learn(self, batch: Valued, learning_rate: float) -> Sums:
         """Update the critic; ``learning_rate`` is the policy's.
 
         Raises ``NonFiniteCritic``.
         """
         found = self.critic.learn(
-            judged.samples,
-            judged.returns,
+            batch.samples,
+            batch.returns,
             self._method.critic_learning_rate(learning_rate),
-            judged.updates.critic,
+            batch.updates.critic,
         )
-        return found | explained(judged.samples, judged.values, judged.returns)
+        return found | explained(batch.samples, batch.values, batch.returns)
 
 
 def _earned(sample: TrainingSample) -> float:
