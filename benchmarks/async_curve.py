@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.frame import versions
+from benchmarks.frame import machine, versions
 from benchmarks.study import points, step_ends
 from lagoon import metrics as m
 
@@ -145,6 +145,7 @@ def summary(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "masked": round(sum(masked) / len(masked), 4) if masked else 0.0,
         "num_tasks": int(points(events, m.HELDOUT_TASKS.name)[0][1]),
         "versions": versions(),
+        "machine": machine(),
     }
 
 

@@ -29,6 +29,9 @@ from benchmarks.async_report import report
 from benchmarks.frame import RESULTS, Options, Report, run
 from benchmarks.study import ROOT, Cell, completed
 
+FIRST_SEED = 1
+"""Seed 0 was begun on a slower machine and not finished there: its seven cells are in the data file
+and in no table, for the arms of a seed are read at the seconds of one of them."""
 PICTURE = ROOT / "docs" / "images" / "async-curves.png"
 SWEEP_HEADER = ("arm", "learning rate", "correction", "seeds", "success at the end", "best", "lag")
 SEARCH_HEADER = ("regime", "arm", "steps", "success before", "best", "at the end", "lag")
@@ -49,7 +52,7 @@ learning rate chosen for batches of 128. Collapse is an end below half of the be
 
 def study(options: Options) -> Report:
     """Run the missing cells of the study and judge all of them."""
-    seeds = range(1 if options.quick else options.seeds)
+    seeds = range(FIRST_SEED, FIRST_SEED + (1 if options.quick else options.seeds))
     order = [(name, seed) for seed in seeds for name in arms.in_turn(seed)]
     cells = [arms.cell(name, seed, quick=options.quick) for name, seed in order]
     curves: dict[str, list[Curve]] = {name: [] for name in arms.ARMS}

@@ -138,7 +138,8 @@ def is_trained(parameter: str) -> bool:
 
     Attention is a module called so, with all that is inside, as in Hugging Face models
     (``self_attn``, ``attention``). A norm that is only named after it
-    (``post_attention_layernorm``) is none: that it is trained is our reading.
+    (``post_attention_layernorm``) is none. That norms and embeddings are trained is ours: the notes
+    on the paper name the layers between and the head.
     """
     modules = parameter.lower().split(".")[:-1]
     return not any(

@@ -229,7 +229,8 @@ def _memory_clashes(folder: Path, config: RunConfig) -> Sequence[Clash]:
 
 def _check_memory(config: RunConfig, folder: Path) -> None:
     for clash in _memory_clashes(folder, config):
-        raise RunFailed(f"The generators' memory is too small: {clash.message}.")
+        fields = " and ".join(clash.fields)
+        raise RunFailed(f"The generators' memory is too small: {clash.message} ({fields}).")
 
 
 def run_to_end(

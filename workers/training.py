@@ -86,13 +86,15 @@ class Trainer:
             frozen = copy.deepcopy(model) if checkpoint is None else self._loaded(model_folder)
             self._reference = Policy(frozen.requires_grad_(False), self._policy.temperature)
         self._optimizer = Optimizer(dict(model.named_parameters()), settings)
-        self._critic: CriticTrainer | None = None
+        self._critic_trainer: CriticTrainer | None = None
         if isinstance(method, ActorCritic):
-            self._critic = CriticTrainer(method, Critic(model, settings, self._micro_batches))
+            self._critic_trainer = CriticTrainer(
+                method, Critic(model, settings, self._micro_batches)
+            )
         if checkpoint is not None:
             self._optimizer.load(load_file(checkpoint / OPTIMIZER))
-            if self._critic is not None:
-                self._critic.critic.load(load_file(checkpoint / CRITIC))
+            if self._critic_trainer is not None:
+                self._critic_trainer.critic.load(load_file(checkpoint / CRITIC))
 
     def _loaded(self, folder: Path) -> Any:
         model = AutoModelForCausalLM.from_pretrained(
@@ -111,7 +113,11 @@ class Trainer:
         """
         sums: Sums = {}
         scores: Scores = {}
-        valued = None if self._critic is None else self._critic.valued(samples, self.version)
+        valued = (
+            None
+            if self._critic_trainer is None
+            else self._critic_trainer.valued(samples, self.version)
+        )
         is_policy_trained = valued is None or valued.updates.policy > 0
         for batch in self._micro_batches(samples if valued is None else valued.samples):
             more, found = self._accumulate(batch, learns=is_policy_trained)
@@ -120,8 +126,8 @@ class Trainer:
             self._optimizer.collect_gradient()
         norm = self._optimizer.gradient_norm() if is_policy_trained else 0.0
         self._refuse_unless_finite(norm)
-        if self._critic is not None and valued is not None:
-            add(sums, self._learned(self._critic, valued, learning_rate))
+        if self._critic_trainer is not None and valued is not None:
+            add(sums, self._learned(self._critic_trainer, valued, learning_rate))
         if is_policy_trained:
             self._optimizer.step(learning_rate, norm)
             add(sums, {GRAD_NORM: (norm, 1.0), LEARNING_RATE: (learning_rate, 1.0)})
@@ -181,8 +187,8 @@ class Trainer:
         save_model_folder(folder, self._model_folder, self._dtype, weights)
         (folder / OPTIMIZER).parent.mkdir(exist_ok=True)
         save_file(self._optimizer.state(), folder / OPTIMIZER)
-        if self._critic is not None:
-            save_file(self._critic.critic.state(), folder / CRITIC)
+        if self._critic_trainer is not None:
+            save_file(self._critic_trainer.critic.state(), folder / CRITIC)
 
     def _micro_batches(self, samples: Sequence[TrainingSample]) -> Iterator[MicroBatch]:
         max_tokens = self._settings.microbatch_tokens

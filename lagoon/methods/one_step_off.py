@@ -17,7 +17,8 @@ class OneStepOff(Clipped):
 
     While the trainer works on a batch, the generators play the next one with the weights of the
     update before; new weights are published when they have finished it. So every trajectory has
-    one version, and every batch but the first lags by exactly one.
+    one version, and every batch but the first lags by exactly one. Only what was lost with a
+    generator, and is played again, may have the newer weights.
     """
 
     title = "GRPO, one step off-policy"

@@ -37,8 +37,8 @@ class SAO(Bounded, ActorCritic):
     advantage. The critic takes as much memory again as the policy and its optimizer.
 
     The band is the paper's for mathematics; for code it has 0.2 and 4. The critic begins as the
-    policy and its attention is never trained, as in the paper; that it has no training of its own
-    before the run is ours.
+    policy and its attention is never trained, as in the paper; that embeddings and norms are, and
+    that it has no training of its own before the run, is ours.
 
     An episode that a limit has cut has earned what it was given, like any other: nothing is
     expected after its end (ours).

@@ -62,14 +62,25 @@ class Ran:
     def ended(self) -> dict[str, Any]:
         return self.events[-1]
 
-    def values(self, metric: Metric) -> dict[int, float]:
+    def values(self, metric: Metric, **labels: str) -> dict[int, float]:
+        """By step; of several values of a step the last one with these labels."""
         return {
-            event["step"]: event["points"][index]["value"]
+            event["step"]: point["value"]
             for event in self.events
             if event["type"] == "step"
-            for index, point in enumerate(event["points"])
-            if point["name"] == metric.name
+            for point in event["points"]
+            if point["name"] == metric.name and labels.items() <= point["labels"].items()
         }
+
+    def total(self, metric: Metric) -> dict[int, float]:
+        """By step, the sum over all labels."""
+        found: dict[int, float] = {}
+        for event in self.events:
+            if event["type"] == "step":
+                for point in event["points"]:
+                    if point["name"] == metric.name:
+                        found[event["step"]] = found.get(event["step"], 0.0) + point["value"]
+        return found
 
     def histograms(self, metric: Metric) -> dict[int, dict[str, int]]:
         return {

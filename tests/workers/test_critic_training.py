@@ -40,8 +40,8 @@ def weights_of(part: Any) -> dict[str, torch.Tensor]:
 
 
 def critic_of(ours: Trainer) -> Any:
-    assert ours._critic is not None
-    return ours._critic.critic
+    assert ours._critic_trainer is not None
+    return ours._critic_trainer.critic
 
 
 def test_the_critic_begins_as_the_policys_body_and_values_everything_at_0(
@@ -119,8 +119,8 @@ def test_check_4_the_on_policy_gradient_is_that_of_reinforce_with_generalized_ad
     given = on_policy(ours, samples())
     ours.step(given, 1e-2)  # so that values are not 0
     values = critic_of(ours).values(given)
-    assert ours._critic is not None
-    valued = ours._critic.valued(given, ours.version)
+    assert ours._critic_trainer is not None
+    valued = ours._critic_trainer.valued(given, ours.version)
     for batch in ours._micro_batches(valued.samples):
         ours._accumulate(batch)
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
@@ -142,8 +142,8 @@ def test_check_4_the_on_policy_gradient_is_that_of_reinforce_with_generalized_ad
 
 def test_whitened_advantages_have_mean_0_and_deviation_1(model_folder: Path) -> None:
     ours = sao(model_folder, method={"whiten": True})
-    assert ours._critic is not None
-    valued = ours._critic.valued(samples(), 0)
+    assert ours._critic_trainer is not None
+    valued = ours._critic_trainer.valued(samples(), 0)
     known = np.concatenate(
         [
             np.array(sample.advantage)[np.flatnonzero(sample.trajectory.action_mask)]
