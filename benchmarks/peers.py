@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from benchmarks.frame import Options, Report, progress, run
 from benchmarks.peer_arms import Arm, Stretch, train
-from benchmarks.study import IN_TURN
 
 TRL = "TRL, GRPOTrainer"
 MAX_LENGTH_DIFFERENCE = 0.1
@@ -88,7 +87,7 @@ def tool_waits() -> list[Task]:
         waits = {"environment.mean_wait_seconds": mean_seconds}
         arms = (
             Arm(TRL, "grpo-calculator", 6, 1, waits, rows_per_pass=128),
-            Arm("Lagoon, grpo", "grpo-calculator", 6, 2, {**waits, **IN_TURN}),
+            Arm("Lagoon, grpo", "grpo-calculator", 6, 2, waits),
             Arm("Lagoon, async_grpo", "grpo-async-calculator", 24, 8, waits),
         )
         targets = {} if target is None else {"Lagoon, async_grpo": target}

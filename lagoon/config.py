@@ -84,7 +84,8 @@ class TrainerConfig(Section):
     microbatch_tokens: int = Field(16384, ge=64)
     """Padded tokens per forward pass."""
     cpus: float = Field(1, ge=0)
-    """CPU cores of the trainer process."""
+    """CPU cores of the trainer process. In a synchronous run it has those of the generators on its
+    node as well, while they wait for it."""
     gpus: Gpus = Field(0, ge=0)
     """GPUs of the trainer process: a whole number, or a share of one below 1."""
 

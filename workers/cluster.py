@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lagoon.config import RunConfig
 from lagoon.homes import make_short_folder
+from lagoon.methods import PolicyGradient
 from lagoon.trajectory import TrainingSample, Trajectory
 from workers.actors.generator import GeneratorActor
 from workers.actors.trainer import TrainerActor
@@ -283,13 +284,30 @@ def start_trainer(
     """Ask Ray for the trainer; None for methods without gradients."""
     if config.trainer is None:
         return None
+    threads = trainer_threads(config, places)
     actor_class = ray.remote(TrainerActor).options(
         num_cpus=config.trainer.cpus,
         num_gpus=config.trainer.gpus,
         scheduling_strategy=strategy(places.get("trainer"), "DEFAULT"),
     )
-    arguments = (str(model_folder), config.model_dump(mode="json"), _text(checkpoint), version)
-    return RemoteTrainer(actor_class.remote(*arguments))
+    arguments = (str(model_folder), config.model_dump(mode="json"), threads)
+    return RemoteTrainer(actor_class.remote(*arguments, _text(checkpoint), version))
+
+
+def trainer_threads(config: RunConfig, places: Mapping[str, str] = NOWHERE) -> int:
+    """As many as the trainer has CPUs. In a synchronous run, whose phases take turns, those of the
+    generators on its node as well: they stand still while it works.
+
+    Without leases the run is on one machine.
+    """
+    assert config.trainer is not None
+    method, cpus = config.method, config.trainer.cpus
+    if isinstance(method, PolicyGradient) and method.staleness_bound == 0:
+        here = places.get("trainer")
+        generators = range(config.rollout.num_generators)
+        beside = sum(places.get(f"generator {index}") == here for index in generators)
+        cpus += beside * config.resources.cpus_per_generator
+    return max(1, int(cpus))
 
 
 def _text(path: Path | None) -> str | None:

@@ -70,7 +70,6 @@ class Trainer:
         method, settings = config.method, config.trainer
         if not isinstance(method, PolicyGradient) or settings is None:
             raise TypeError(f"{method.title} takes no gradient steps")
-        torch.set_num_threads(max(1, int(settings.cpus)))
         torch.manual_seed(config.seed)
         self.version = version
         """Optimizer steps taken since the model folder."""

@@ -86,5 +86,5 @@ def test_a_step_is_split_into_phases_processes_and_the_rest(tmp_path: Path) -> N
     assert found.wall == 2.0
     assert found.rest == pytest.approx(0.5)
     assert found.cpu["engine"] == 2.0
-    table = report({"preset: a core each": [found], "both cores in turn": [found]}, 3)
+    table = report({"preset: both cores in turn": [found], "a core each": [found]}, 3)
     assert table.rows[0][2] == "2.00 [2.00..2.00]"

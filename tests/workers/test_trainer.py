@@ -360,7 +360,7 @@ def test_methods_without_gradients_have_no_trainer(model_folder: Path) -> None:
 
 
 def test_the_actor_is_the_trainer_once_it_is_ready(model_folder: Path, tmp_path: Path) -> None:
-    actor = TrainerActor(str(model_folder), grpo_config().model_dump(mode="json"))
+    actor = TrainerActor(str(model_folder), grpo_config().model_dump(mode="json"), 1)
     with pytest.raises(RuntimeError, match="call ready"):
         actor.weights()
     actor.ready()

@@ -26,19 +26,23 @@ class TrainerActor:
         self,
         model_folder: str,
         config: dict[str, Any],
+        threads: int,
         checkpoint: str | None = None,
         version: int = 0,
     ) -> None:
         self._model_folder = Path(model_folder)
         self._checkpoint, self._version = Path(checkpoint) if checkpoint else None, version
-        self._config = RunConfig.stored(config)
+        self._config, self._threads = RunConfig.stored(config), threads
         self._loaded: Trainer | None = None
 
     def ready(self) -> None:
         """Load the model; raises what went wrong."""
         with uncollected():
-            from workers.training import Trainer  # noqa: PLC0415  loads torch, in the actor alone
+            import torch  # noqa: PLC0415  slow to load, and loaded in the actor alone
 
+            from workers.training import Trainer  # noqa: PLC0415  loads torch
+
+        torch.set_num_threads(self._threads)
         self._loaded = Trainer(self._model_folder, self._config, self._checkpoint, self._version)
 
     def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
