@@ -169,8 +169,9 @@ DELAY_IF_KEPT = Metric(
 LEDGER_ISSUED = Metric(
     "ledger/issued",
     "prompts",
-    "Prompts issued so far. A ledger's points at a step are its books when the step's batch was "
-    "drawn: what the step trained on is not yet among what was trained.",
+    "Prompts issued so far. The points of a ledger at a step, and those of the pool's places, are "
+    "the books at the end of the step's update, before it was published: what the step trained on "
+    "is still reserved.",
 )
 LEDGER_TRAINED = Metric("ledger/trained", "prompts", "Prompts trained on so far.")
 LEDGER_DROPPED = Metric("ledger/dropped", "prompts", "Prompts dropped so far; label: reason.")

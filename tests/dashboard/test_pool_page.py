@@ -80,6 +80,7 @@ def test_what_a_method_has_given_up_is_told_with_what_keeping_it_would_have_cost
     shown = text(tested)
     assert not tested.exception
     assert "Every prompt issued and every token sampled is somewhere" in shown
+    assert "Prompts by where they are at the end of each update" in shown
     assert shown.count("balances") == 2
     assert "Balanced at each of 12 steps so far." in shown
     assert "prompts issued = " in shown

@@ -153,7 +153,7 @@ def _who_waits(area: RunArea, now: PoolNow, waits: Waits) -> list[str]:
 def _occupancy(area: RunArea, now: PoolNow) -> None:
     left, right = st.columns(2, gap="medium")
     with left:
-        note = "Prompts by where they are at the end of each step" + (
+        note = "Prompts by where they are at the end of each update" + (
             "; the line is the most that the staleness bound allows" if now.has_bound else ""
         )
         panel(area, "Occupancy", "pool", lambda: _places(area, now), note)

@@ -93,7 +93,7 @@ def test_whatever_the_order_of_things_nothing_is_trained_that_should_not_be(
     evaluations_are_of_their_versions(run, config)
     for step in range(1, NUM_STEPS + 1):
         assert is_balanced(run.sink, step)
-    # The books of a step are those at its draw: nothing had been trained on at the first.
+    # A step's own batch is still reserved in its books: nothing had been trained on at the first.
     assert list(run.sink.values(m.LEDGER_LENGTH_BIAS)) == list(range(2, NUM_STEPS + 1))
 
 
