@@ -117,6 +117,8 @@ SPAN_HISTOGRAM = Metric(
 POOL_GENERATING = Metric("pool/generating", "prompts", "Prompts being rolled out.")
 POOL_READY = Metric("pool/ready", "prompts", "Finished groups waiting to be trained on.")
 POOL_RESERVED = Metric("pool/reserved", "prompts", "Groups drawn for the current update.")
+PROMPT_PLACES = {"generating": POOL_GENERATING, "ready": POOL_READY, "reserved": POOL_RESERVED}
+"""Where issued prompts are that were neither trained on nor dropped: terms of the balance."""
 POOL_OFFERED = Metric(
     "pool/offered",
     "prompts",

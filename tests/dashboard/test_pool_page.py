@@ -6,6 +6,7 @@ import pytest
 
 from dashboard.views.pool_losses import bias_words, cost_words
 from dashboard.watch import Curve
+from lagoon.dropping import NUM_STAGES, reduced
 from lagoon.events import Event
 from lagoon.metrics import (
     CATALOGUE,
@@ -91,6 +92,20 @@ def test_what_a_method_has_given_up_is_told_with_what_keeping_it_would_have_cost
     assert "dropped (waited too long)" in shown
     assert "had nothing been rejected" in shown.lower()
     assert "by the bound" not in shown
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_the_ledgers_balance_after_every_stage_of_dropping(share: float) -> None:
+    fake, recorded = FakeApi(), record("pace")
+    run_id = with_run(fake, recorded)
+    end = round(share * len(recorded.events))
+    older, newer = list(recorded.events[:end]), list(recorded.events[end:])
+    for stage in range(NUM_STAGES):
+        older, _ = reduced(older, stage)
+        fake.series[run_id] = canned_series.reported([*older, *newer])
+        shown = text(open_page(fake, "run", run=run_id, tab="pool"))
+        assert "Balanced at each of 12 steps so far." in shown, f"stage {stage + 1}"
+        assert shown.count("balances") == 2
 
 
 def test_a_bounded_method_shows_what_the_bound_allows_and_for_how_long_it_held_back() -> None:
