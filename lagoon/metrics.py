@@ -77,6 +77,11 @@ STALENESS_WORST = Metric(
 STALENESS_COVERAGE = Metric(
     "staleness/coverage_ratio", "share", "Trained tokens whose policy version is known."
 )
+STALENESS_MISSING = Metric(
+    "staleness/missing_tokens",
+    "tokens",
+    "Trained tokens of the step whose policy version is unknown: they are in no staleness count.",
+)
 GENERATION_HISTOGRAM = Metric(
     "staleness/generation_tokens",
     "policy versions",

@@ -226,3 +226,4 @@ async def test_a_trace_of_known_lags_gives_exactly_the_known_histograms(tmp_path
     assert run.sink.histograms(m.WORST_HISTOGRAM)[6] == {0: 1, 1: 1, 3: 1, 4: 1}
     assert run.sink.histograms(m.SPAN_HISTOGRAM)[6] == {1: 2, 2: 1, 3: 1}
     assert run.sink.values(m.STALENESS_COVERAGE)[6] == pytest.approx(9 / 10)
+    assert run.sink.values(m.STALENESS_MISSING)[6] == 1
