@@ -79,6 +79,14 @@ def one_series(
     }
 
 
+def beginning(series: Json, first_step: int) -> Json:
+    """As the API answers from a step on."""
+    points = series["points"]
+    kept = [at for at, step in enumerate(points["step"]) if step >= first_step]
+    left = {name: [values[at] for at in kept] for name, values in points.items()}
+    return {**series, "n_total": len(kept), "n_shown": len(kept), "points": left}
+
+
 def thinned(series: Json, max_points: int) -> Json:
     """As the API answers with more points than were asked for: the extremes of ranges of steps."""
     points = series["points"]

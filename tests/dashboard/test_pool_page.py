@@ -6,15 +6,19 @@ import pytest
 
 from dashboard.views.pool_losses import bias_words, cost_words
 from dashboard.watch import Curve
+from dashboard.words import duration
 from lagoon.dropping import NUM_STAGES, reduced
 from lagoon.events import Event
 from lagoon.metrics import (
+    BACKPRESSURE_SECONDS,
     CATALOGUE,
     ENVIRONMENT_SECONDS,
     EPISODE_SECONDS,
     FITNESS,
+    GENERATE_SECONDS,
     LEDGER_DROPPED,
     POOL_LIMIT,
+    STEP_SECONDS,
 )
 from tests.builders import es_config, grpo_config
 from tests.dashboard import canned_series
@@ -159,6 +163,29 @@ def test_the_time_in_tools_is_said_where_episodes_wait_for_them() -> None:
     shown = text(open_page(fake, "run", run=run_id, tab="pool"))
     assert "An episode waited for tools" in shown
     assert "75.0 % of the 4.0 s that one takes" in shown
+
+
+def test_the_waits_of_a_run_too_long_to_be_read_whole_are_those_of_its_last_ten_steps() -> None:
+    fake = FakeApi()
+    run_id = with_run(fake, record("async_grpo"))
+    last = 4000
+    # Every hundredth step is slow, and would be most of what thinning leaves.
+    slow = {step: 50.0 if step % 100 == 0 else 2.0 + step % 3 for step in range(1, last + 1)}
+    long = {
+        STEP_SECONDS: slow,
+        GENERATE_SECONDS: {step: seconds / 2 for step, seconds in slow.items()},
+        BACKPRESSURE_SECONDS: dict.fromkeys(slow, 0.25),
+    }
+    names = {metric.name for metric in long}
+    fake.series[run_id] = [
+        *(each for each in fake.series[run_id] if each["name"] not in names),
+        *(canned_series.one_series(metric, values) for metric, values in long.items()),
+    ]
+    shown = text(open_page(fake, "run", run=run_id, tab="pool"))
+    seconds = math.fsum(slow[step] for step in range(last - 9, last + 1))
+    assert f"In the last 10 steps ({duration(seconds)}) the trainer waited" in shown
+    asked = [dict(r.url.params) for r in fake.requests if "from_step" in r.url.params]
+    assert [each["from_step"] for each in asked] == [str(last - 9)]
 
 
 @pytest.mark.parametrize(
