@@ -222,10 +222,17 @@ class Api:
         names: Iterable[str],
         *,
         after: str | int | None = None,
+        from_step: int | None = None,
         max_points: int = 1000,
     ) -> records.MetricsPage:
-        """Series by name; with ``after``, only what came in since that cursor."""
-        parameters: Parameters = {"name": list(names), "max_points": max_points, "after": after}
+        """Series by name; with ``after``, only what came in since that cursor; with ``from_step``,
+        only that step and later ones."""
+        parameters: Parameters = {
+            "name": list(names),
+            "max_points": max_points,
+            "after": after,
+            "from_step": from_step,
+        }
         answer = self._json("GET", f"/runs/{run_id}/metrics", parameters)
         return cast(records.MetricsPage, answer)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import takewhile
 
 from dashboard.watch import Curve
 from dashboard.words import duration, number, percent, plural
@@ -32,6 +33,8 @@ class Waits:
     published: float = 0.0
     evaluation: float = 0.0
     """New weights waited for the evaluation of the version before."""
+    first_step: int = field(default=0, kw_only=True)
+    """Of the last steps; the others follow it without a gap."""
 
     @property
     def steps(self) -> str:
@@ -88,19 +91,22 @@ def waits_of(
     held_back: Curve | None,
     *others: Curve | None,
 ) -> Waits | None:
-    """Who waited in the last steps; None when it is not known.
+    """Who waited in the last steps, one after the other without a gap; None when it is not known.
 
     ``others`` are the seconds that were trained, published, and waited for an evaluation.
     """
     if steps is None or starved is None or held_back is None:
         return None
-    recent = [step for step in steps.steps if step in starved.values and step in held_back.values]
-    recent = recent[-RECENT_STEPS:]
+    known = steps.values.keys() & starved.values.keys() & held_back.values.keys()
+    last = max(known, default=0)
+    recent = list(takewhile(known.__contains__, range(last, last - RECENT_STEPS, -1)))
     sums = [
         math.fsum(curve.values.get(step, 0.0) for step in recent) if curve else 0.0
         for curve in (steps, starved, held_back, *others)
     ]
-    return Waits(len(recent), *sums) if recent and sums[0] > 0 else None
+    if not recent or sums[0] <= 0:
+        return None
+    return Waits(len(recent), *sums, first_step=recent[-1])
 
 
 def what_and_why(now: PoolNow, waits: Waits | None) -> Sentence | None:

@@ -172,9 +172,10 @@ class MetricsPage(TypedDict):
 
 
 class HistogramStep(TypedDict):
-    """Exact counts at one step; keys are integers as text."""
+    """Exact counts of the steps from ``first_step`` to ``step``; keys are integers as text."""
 
     step: int
+    first_step: int
     counts: dict[str, int]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -112,6 +112,24 @@ class RunWatch:
             if labels.items() <= found.labels.items():
                 return found
         return None
+
+    def tail(self, api: Api, metrics: Sequence[Metric], num_steps: int) -> list[Curve | None]:
+        """The curves of unlabelled metrics; where any is thinned, their last steps, each one.
+
+        What is left of a thinned curve are extremes: neither steps in a row, nor typical ones.
+        """
+        curves = [self.curve(api, metric) for metric in metrics]
+        held = [curve for curve in curves if curve and curve.values]
+        if not any(curve.is_thinned for curve in held):
+            return curves
+        names = [metric.name for metric in metrics]
+        first = max(0, max(max(curve.values) for curve in held) - num_steps + 1)
+        page = self.kept(f"tail {names}", lambda: api.metrics(self.run_id, names, from_step=first))
+        found: dict[str, Curve] = {}
+        for series in page["series"]:
+            found[series["name"]] = Curve(series["name"], series["labels"])
+            found[series["name"]].add(series, is_delta=False)
+        return [found.get(name) for name in names]
 
     def kept(self, name: str, read: Callable[[], T]) -> T:
         """What ``read`` gave since the run last changed; a bounded number of answers is kept."""

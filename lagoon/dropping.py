@@ -6,7 +6,7 @@
     stage 2  trajectories                         second histogram: a half, a quarter, … 1/256
     stage 3  lines of the log             12      all of these points and histograms
     never    status, changes of settings, checkpoints, the end marker, notices of what was dropped,
-             the ledger
+             the ledger, with the pool's places: it balances only with all of its terms
 
 Of heartbeats every stage keeps the newest. Lines of the log go before points: they are in the log
 of the driver's Ray job, too. A stage is taken over everything, the oldest first, before the next.
@@ -27,7 +27,7 @@ from lagoon.events import (
     StepLogged,
     TrajectoryLogged,
 )
-from lagoon.metrics import CATALOGUE
+from lagoon.metrics import CATALOGUE, PROMPT_PLACES
 from lagoon.points import Point
 
 NUM_HALVINGS = 8
@@ -176,7 +176,8 @@ def _series(point: Point) -> Hashable:
 
 
 def _is_ledger(name: str) -> bool:
-    return CATALOGUE[name].panel == "ledger"
+    metric = CATALOGUE[name]
+    return metric.panel == "ledger" or metric in PROMPT_PLACES.values()
 
 
 STAGES: tuple[Callable[[list[Event], Dropped], list[Event]], ...] = (

@@ -77,6 +77,11 @@ STALENESS_WORST = Metric(
 STALENESS_COVERAGE = Metric(
     "staleness/coverage_ratio", "share", "Trained tokens whose policy version is known."
 )
+STALENESS_MISSING = Metric(
+    "staleness/missing_tokens",
+    "tokens",
+    "Trained tokens of the step whose policy version is unknown: they are in no staleness count.",
+)
 GENERATION_HISTOGRAM = Metric(
     "staleness/generation_tokens",
     "policy versions",
@@ -117,6 +122,8 @@ SPAN_HISTOGRAM = Metric(
 POOL_GENERATING = Metric("pool/generating", "prompts", "Prompts being rolled out.")
 POOL_READY = Metric("pool/ready", "prompts", "Finished groups waiting to be trained on.")
 POOL_RESERVED = Metric("pool/reserved", "prompts", "Groups drawn for the current update.")
+PROMPT_PLACES = {"generating": POOL_GENERATING, "ready": POOL_READY, "reserved": POOL_RESERVED}
+"""Where issued prompts are that were neither trained on nor dropped: terms of the balance."""
 POOL_OFFERED = Metric(
     "pool/offered",
     "prompts",
@@ -169,8 +176,9 @@ DELAY_IF_KEPT = Metric(
 LEDGER_ISSUED = Metric(
     "ledger/issued",
     "prompts",
-    "Prompts issued so far. A ledger's points at a step are its books when the step's batch was "
-    "drawn: what the step trained on is not yet among what was trained.",
+    "Prompts issued so far. The points of a ledger at a step, and those of the pool's places, are "
+    "the books at the end of the step's update, before it was published: what the step trained on "
+    "is still reserved.",
 )
 LEDGER_TRAINED = Metric("ledger/trained", "prompts", "Prompts trained on so far.")
 LEDGER_DROPPED = Metric("ledger/dropped", "prompts", "Prompts dropped so far; label: reason.")

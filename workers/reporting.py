@@ -128,6 +128,7 @@ def staleness_points(account: StalenessAccount) -> list[Point]:
         point(m.STALENESS_TOTAL, mean(account.total)),
         point(m.STALENESS_WORST, max(account.worst, default=math.nan)),
         point(m.STALENESS_COVERAGE, account.coverage),
+        point(m.STALENESS_MISSING, account.missing_tokens),
     ]
 
 

@@ -40,10 +40,12 @@ async def read_metrics(
     name: Annotated[list[str], Query(min_length=1, max_length=100)],
     max_points: Annotated[int, Query(ge=4, le=100_000)] = 1000,
     after: Annotated[int, Query(ge=0, le=FOREVER)] = 0,
+    from_step: Step = 0,
 ) -> MetricsOut:
     """Points of the named metrics, one series for each set of labels.
 
-    With ``after``, only what came in after that cursor. A series with more than ``max_points`` is
+    With ``after``, only what came in after that cursor; with ``from_step``, only that step and
+    later ones. A series with more than ``max_points`` is
     answered with the extremes of buckets of steps, and says so.
     """
     found = [] if after >= run.cursor else await repository.series(session, run.id, name)
@@ -52,7 +54,14 @@ async def read_metrics(
         cursor=run.cursor,
         series=[
             await points.read(
-                session, each, latest, resumed, after=after, upto=run.cursor, max_points=max_points
+                session,
+                each,
+                latest,
+                resumed,
+                after=after,
+                upto=run.cursor,
+                from_step=from_step,
+                max_points=max_points,
             )
             for each, latest in found
             if any(one.cursor > after for one in latest)

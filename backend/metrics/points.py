@@ -25,6 +25,7 @@ SURVIVING = """
     join unnest(cast(:attempts as int[]), cast(:ends as bigint[])) as span (attempt, "end")
       on p.attempt = span.attempt and p.step < span."end"
     where p.series_id = :series and p.cursor > :after and p.cursor <= :upto
+      and p.step >= :from_step
 """
 
 EXTENT = text(f"select count(*), min(p.step), max(p.step) {SURVIVING}")
@@ -58,12 +59,14 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which points of a series are asked for: what came in after one cursor, up to another."""
+    """Which points of a series are asked for: what came in after one cursor, up to another, of a
+    step and those after it."""
 
     series_id: int
     spans: Sequence[Span]
     after: int
     upto: int
+    from_step: int
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -74,6 +77,7 @@ class Window:
             "ends": [span.end for span in self.spans],
             "after": self.after,
             "upto": self.upto,
+            "from_step": self.from_step,
         }
 
 
@@ -85,11 +89,12 @@ async def read(
     *,
     after: int,
     upto: int,
+    from_step: int,
     max_points: int,
 ) -> SeriesPoints:
     """At most ``max_points`` of the series' points that came in after one cursor, up to another."""
     name, labels = series.name, series.labels
-    window = Window(series.id, surviving(latest, resumed), after, upto)
+    window = Window(series.id, surviving(latest, resumed), after, upto, from_step)
     extent = _known_extent(latest, window)
     if extent is None:
         extent = Extent(*(await session.execute(EXTENT, window.parameters)).one())
@@ -109,7 +114,9 @@ async def read(
 
 def _known_extent(latest: Sequence[MetricLatest], window: Window) -> Extent | None:
     """The extent of a whole series with one attempt, without reading its points."""
-    if window.after > 0 or len(latest) != 1 or latest[0].cursor > window.upto:
+    if window.after > 0 or window.from_step > 0:
+        return None
+    if len(latest) != 1 or latest[0].cursor > window.upto:
         return None
     if [span.end for span in window.spans] != [FOREVER]:
         return None

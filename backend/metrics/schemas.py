@@ -39,7 +39,7 @@ class SeriesPoints(BaseModel):
     name: str
     labels: dict[str, str]
     n_total: int
-    """Points that were reported (after the cursor, when one was given)."""
+    """Points that were reported (after the cursor and from the step on that were asked for)."""
     n_shown: int
     method: Literal["all", "minmax"]
     """"minmax": the first, last, smallest and largest point of each bucket of steps."""

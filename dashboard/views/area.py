@@ -68,6 +68,10 @@ class RunArea:
         """Series of these metrics, up to date."""
         return self.watch.curves(self.site.api, metrics)
 
+    def tail(self, metrics: Sequence[Metric], num_steps: int) -> list[Curve | None]:
+        """The series of these metrics, without gaps in their last steps."""
+        return self.watch.tail(self.site.api, metrics, num_steps)
+
     def curve(self, metric: Metric, **labels: str) -> Curve | None:
         """The series of one metric."""
         return self.watch.curve(self.site.api, metric, **labels)

@@ -16,9 +16,7 @@ from lagoon.metrics import (
     LEDGER_TOKENS,
     LEDGER_TOKENS_DROPPED,
     LEDGER_TRAINED,
-    POOL_GENERATING,
-    POOL_READY,
-    POOL_RESERVED,
+    PROMPT_PLACES,
     Metric,
 )
 
@@ -41,7 +39,6 @@ def show(area: RunArea) -> None:
 
 
 def _prompts(area: RunArea) -> Account:
-    pool = {"generating": POOL_GENERATING, "ready": POOL_READY, "reserved": POOL_RESERVED}
     return Account(
         "prompts",
         "issued",
@@ -49,7 +46,7 @@ def _prompts(area: RunArea) -> Account:
         (
             Place("trained", area.curve(LEDGER_TRAINED)),
             *_dropped(area, LEDGER_DROPPED),
-            *(Place(words, area.curve(pool[place])) for place, words in PLACES),
+            *(Place(words, area.curve(PROMPT_PLACES[place])) for place, words in PLACES),
         ),
     )
 

@@ -151,6 +151,23 @@ async def test_a_cursor_brings_only_what_is_new(api: Api) -> None:
     assert (await read(ada, run_id, after=news["cursor"]))["series"] == []
 
 
+async def test_the_last_steps_of_a_long_series_are_read_without_thinning(api: Api) -> None:
+    ada = await api.user()
+    run_id, driver = await api.started(ada)
+    events = [step(n, reward__mean=float(n % 7)) for n in range(1, 501)]
+    await send(driver, run_id, api.batch(events))
+    [series] = (await read(ada, run_id, max_points=20, from_step=491))["series"]
+    assert series["method"] == "all"
+    assert series["n_total"] == series["n_shown"] == 10
+    assert series["points"]["step"] == list(range(491, 501))
+    assert series["points"]["value"] == [n % 7 for n in range(491, 501)]
+    [thinned] = (await read(ada, run_id, max_points=20, from_step=401))["series"]
+    assert (thinned["method"], thinned["n_total"]) == ("minmax", 100)
+    assert min(thinned["points"]["step"]) == 401
+    [none] = (await read(ada, run_id, from_step=501))["series"]
+    assert none["points"]["step"] == []
+
+
 async def test_labels_make_series_of_their_own(api: Api) -> None:
     ada = await api.user()
     run_id, driver = await api.started(ada)

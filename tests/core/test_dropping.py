@@ -25,7 +25,16 @@ from lagoon.events import (
     TrajectoryLogged,
     TurnLogged,
 )
-from lagoon.metrics import LEDGER_DROPPED, LEDGER_ISSUED, LOSS, SIGMA, TOTAL_HISTOGRAM
+from lagoon.metrics import (
+    LEDGER_DROPPED,
+    LEDGER_ISSUED,
+    LOSS,
+    POOL_GENERATING,
+    POOL_READY,
+    POOL_RESERVED,
+    SIGMA,
+    TOTAL_HISTOGRAM,
+)
 from lagoon.points import Point
 
 FIRST_THINNED, NO_POINTS = 3, NUM_STAGES - 1
@@ -50,9 +59,13 @@ def trajectory(text: str = "some words", error: str | None = None) -> Trajectory
     )
 
 
+BALANCE = [
+    each.name
+    for each in (LEDGER_ISSUED, LEDGER_DROPPED, POOL_GENERATING, POOL_READY, POOL_RESERVED)
+]
 points = st.builds(
     Point,
-    name=st.sampled_from([LOSS.name, SIGMA.name, LEDGER_ISSUED.name, LEDGER_DROPPED.name]),
+    name=st.sampled_from([LOSS.name, SIGMA.name, *BALANCE]),
     value=st.floats(allow_nan=False),
     labels=st.dictionaries(st.sampled_from(["reason", "stat"]), st.sampled_from("ab"), max_size=1),
 )
@@ -91,7 +104,7 @@ def protected(of: list[Event]) -> list[Event]:
 
 def ledger(of: list[Event]) -> list[tuple[int, Point]]:
     steps = [event for event in of if isinstance(event, StepLogged)]
-    return [(e.step, p) for e in steps for p in e.points if p.name.startswith("ledger/")]
+    return [(e.step, p) for e in steps for p in e.points if p.name in BALANCE]
 
 
 def num_other_points(of: list[Event]) -> int:

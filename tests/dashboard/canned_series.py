@@ -34,6 +34,7 @@ from lagoon.metrics import (
     SPAN_HISTOGRAM,
     STALENESS_COVERAGE,
     STALENESS_GENERATION,
+    STALENESS_MISSING,
     STALENESS_TOTAL,
     STALENESS_WAITING,
     STALENESS_WORST,
@@ -76,6 +77,37 @@ def one_series(
             "at": [iso(start + 3.1 * step) for step in steps],
         },
     }
+
+
+def beginning(series: Json, first_step: int) -> Json:
+    """As the API answers from a step on."""
+    points = series["points"]
+    kept = [at for at, step in enumerate(points["step"]) if step >= first_step]
+    left = {name: [values[at] for at in kept] for name, values in points.items()}
+    return {**series, "n_total": len(kept), "n_shown": len(kept), "points": left}
+
+
+def thinned(series: Json, max_points: int) -> Json:
+    """As the API answers with more points than were asked for: the extremes of ranges of steps."""
+    points = series["points"]
+    rows = list(zip(points["step"], points["value"], points["at"], strict=True))
+    low, width = rows[0][0], rows[-1][0] - rows[0][0] + 1
+    ranges: dict[int, list[tuple[int, float, str]]] = {}
+    for row in rows:
+        ranges.setdefault((row[0] - low) * (max_points // 4) // width, []).append(row)
+    kept = {
+        row
+        for each in ranges.values()
+        for row in (
+            each[0],
+            each[-1],
+            min(each, key=lambda row: row[1]),
+            max(each, key=lambda row: row[1]),
+        )
+    }
+    step, value, at = map(list, zip(*sorted(kept), strict=True))
+    shown = {"step": step, "value": value, "at": at}
+    return {**series, "method": "minmax", "n_shown": len(step), "points": shown}
 
 
 def reported(events: Iterable[Event]) -> list[Json]:
@@ -134,6 +166,7 @@ def _grpo_series(last: int = 64) -> list[Json]:
         (STALENESS_TOTAL, zero),
         (STALENESS_WORST, zero),
         (STALENESS_COVERAGE, dict.fromkeys(steps, 1.0)),
+        (STALENESS_MISSING, zero),
         (POOL_GENERATING, zero),
         (POOL_READY, zero),
         (POOL_RESERVED, dict.fromkeys(steps, 16.0)),
@@ -215,7 +248,7 @@ def histogram(run_id: str, name: str, *, stale: bool = False) -> Json:
             raw = {lag: math.exp(-abs(lag - mean)) for lag in range(8)}
             shares = {lag: value / sum(raw.values()) for lag, value in raw.items()}
         counts = {str(least + lag): int(size * share) for lag, share in shares.items()}
-        items.append({"step": step, "counts": counts})
+        items.append({"step": step, "first_step": step, "counts": counts})
         for lag, count in counts.items():
             total[lag] = total.get(lag, 0) + count
     return {"cursor": "1", "items": items, "total": {"counts": total}}

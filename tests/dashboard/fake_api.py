@@ -221,6 +221,10 @@ class FakeApi:
         found = [series for series in reported if series["name"] in names]
         if request.url.params.get("after"):
             found = []
+        if first := int(request.url.params.get("from_step", 0)):
+            found = [canned_series.beginning(series, first) for series in found]
+        most = int(request.url.params["max_points"])
+        found = [canned_series.thinned(s, most) if s["n_total"] > most else s for s in found]
         return _ok({"cursor": str(self.runs[key]["cursor"]), "series": found})
 
     def _histogram(self, request: httpx.Request, key: str) -> httpx.Response:

@@ -108,7 +108,7 @@ class Recorded:
         for event in self.events:
             if isinstance(event, HistogramLogged) and event.name == name:
                 counts = {str(value): count for value, count in event.counts.items()}
-                items.append({"step": event.step, "counts": counts})
+                items.append({"step": event.step, "first_step": event.step, "counts": counts})
                 for value, count in counts.items():
                     total[value] = total.get(value, 0) + count
         return {"cursor": "1", "items": items, "total": {"counts": total}}

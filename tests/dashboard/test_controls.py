@@ -66,6 +66,15 @@ def test_the_settings_are_shown_and_only_what_differs_is_sent() -> None:
     assert {each.label: each.value for each in tested.number_input}["Target"] == 12
 
 
+def test_the_field_for_concurrency_says_what_a_change_leaves_as_it_was() -> None:
+    tested = open_page(paced(), "run", run="r7k2m9qd", tab="controls")
+    helps = {each.label: each.help for each in tested.number_input}
+    assert (
+        "`rollout.max_concurrent`. An engine's batch stays what it was" in helps["Max concurrent"]
+    )
+    assert helps["Target"] == "`method.target`"
+
+
 @pytest.mark.parametrize("name", ["async_grpo", "sao"])
 def test_a_bound_on_staleness_is_changed_and_lifted(name: str) -> None:
     method = {"name": name, "num_prompts": 4, "max_staleness": 2}

@@ -18,6 +18,7 @@ from lagoon.metrics import (
     MASKED_HISTOGRAM,
     SPAN_HISTOGRAM,
     STALENESS_COVERAGE,
+    STALENESS_MISSING,
     TOTAL_HISTOGRAM,
     WAITING_HISTOGRAM,
     WORST_HISTOGRAM,
@@ -97,8 +98,9 @@ async def test_a_trace_with_known_lags_is_exactly_its_histogram_in_the_database_
                 found = {each["step"]: _counts(each["counts"]) for each in held["items"]}
                 assert found == KNOWN[metric]
                 assert _counts(held["total"]["counts"]) == in_all(metric)
-            page = viewer.metrics(run_id, [STALENESS_COVERAGE.name])
-            assert page["series"][0]["points"]["value"] == [6 / 7, 1]
+            page = viewer.metrics(run_id, [STALENESS_COVERAGE.name, STALENESS_MISSING.name])
+            values = [series["points"]["value"] for series in page["series"]]
+            assert values == [[6 / 7, 1], [1, 0]]
             _read_page(open_page_on(viewer, "run", run=run_id, tab="staleness"))
 
     await asyncio.to_thread(send)
@@ -116,6 +118,7 @@ def _read_page(tested: AppTest) -> None:
     lines = {line["name"]: line["y"] for line in _figure(tested, "staleness_means")["data"]}
     assert lines["median"] == [0, 1]
     assert lines["worst"] == [2, 4]
+    assert lines["mean"] == [5 / 6, 7 / 5]
     shown = text(tested)
     assert "Trained tokens lag by 1.09 policy versions on average, 4 at most." in shown
     assert "The policy version of 1 trained token is missing." in shown

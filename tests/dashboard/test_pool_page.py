@@ -6,14 +6,19 @@ import pytest
 
 from dashboard.views.pool_losses import bias_words, cost_words
 from dashboard.watch import Curve
+from dashboard.words import duration
+from lagoon.dropping import NUM_STAGES, reduced
 from lagoon.events import Event
 from lagoon.metrics import (
+    BACKPRESSURE_SECONDS,
     CATALOGUE,
     ENVIRONMENT_SECONDS,
     EPISODE_SECONDS,
     FITNESS,
+    GENERATE_SECONDS,
     LEDGER_DROPPED,
     POOL_LIMIT,
+    STEP_SECONDS,
 )
 from tests.builders import es_config, grpo_config
 from tests.dashboard import canned_series
@@ -80,6 +85,7 @@ def test_what_a_method_has_given_up_is_told_with_what_keeping_it_would_have_cost
     shown = text(tested)
     assert not tested.exception
     assert "Every prompt issued and every token sampled is somewhere" in shown
+    assert "Prompts by where they are at the end of each update" in shown
     assert shown.count("balances") == 2
     assert "Balanced at each of 12 steps so far." in shown
     assert "prompts issued = " in shown
@@ -90,6 +96,20 @@ def test_what_a_method_has_given_up_is_told_with_what_keeping_it_would_have_cost
     assert "dropped (waited too long)" in shown
     assert "had nothing been rejected" in shown.lower()
     assert "by the bound" not in shown
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_the_ledgers_balance_after_every_stage_of_dropping(share: float) -> None:
+    fake, recorded = FakeApi(), record("pace")
+    run_id = with_run(fake, recorded)
+    end = round(share * len(recorded.events))
+    older, newer = list(recorded.events[:end]), list(recorded.events[end:])
+    for stage in range(NUM_STAGES):
+        older, _ = reduced(older, stage)
+        fake.series[run_id] = canned_series.reported([*older, *newer])
+        shown = text(open_page(fake, "run", run=run_id, tab="pool"))
+        assert "Balanced at each of 12 steps so far." in shown, f"stage {stage + 1}"
+        assert shown.count("balances") == 2
 
 
 def test_a_bounded_method_shows_what_the_bound_allows_and_for_how_long_it_held_back() -> None:
@@ -143,6 +163,29 @@ def test_the_time_in_tools_is_said_where_episodes_wait_for_them() -> None:
     shown = text(open_page(fake, "run", run=run_id, tab="pool"))
     assert "An episode waited for tools" in shown
     assert "75.0 % of the 4.0 s that one takes" in shown
+
+
+def test_the_waits_of_a_run_too_long_to_be_read_whole_are_those_of_its_last_ten_steps() -> None:
+    fake = FakeApi()
+    run_id = with_run(fake, record("async_grpo"))
+    last = 4000
+    # Every hundredth step is slow, and would be most of what thinning leaves.
+    slow = {step: 50.0 if step % 100 == 0 else 2.0 + step % 3 for step in range(1, last + 1)}
+    long = {
+        STEP_SECONDS: slow,
+        GENERATE_SECONDS: {step: seconds / 2 for step, seconds in slow.items()},
+        BACKPRESSURE_SECONDS: dict.fromkeys(slow, 0.25),
+    }
+    names = {metric.name for metric in long}
+    fake.series[run_id] = [
+        *(each for each in fake.series[run_id] if each["name"] not in names),
+        *(canned_series.one_series(metric, values) for metric, values in long.items()),
+    ]
+    shown = text(open_page(fake, "run", run=run_id, tab="pool"))
+    seconds = math.fsum(slow[step] for step in range(last - 9, last + 1))
+    assert f"In the last 10 steps ({duration(seconds)}) the trainer waited" in shown
+    asked = [dict(r.url.params) for r in fake.requests if "from_step" in r.url.params]
+    assert [each["from_step"] for each in asked] == [str(last - 9)]
 
 
 @pytest.mark.parametrize(

@@ -135,10 +135,22 @@ def test_the_waits_are_those_of_the_last_ten_steps_that_are_known() -> None:
     found = waits_of(
         constant(10.0), constant(2.0), constant(1.0), constant(4.0), None, constant(0.5)
     )
-    assert found == Waits(10, 100.0, 20.0, 10.0, 40.0, 0.0, 5.0)
-    assert waits_of(constant(10.0, 3), constant(2.0), constant(1.0)) == Waits(3, 30.0, 6.0, 3.0)
+    assert found == Waits(10, 100.0, 20.0, 10.0, 40.0, 0.0, 5.0, first_step=31)
+    short = waits_of(constant(10.0, 3), constant(2.0), constant(1.0))
+    assert short == Waits(3, 30.0, 6.0, 3.0, first_step=1)
     assert waits_of(constant(10.0), None, constant(1.0)) is None
     assert waits_of(constant(10.0), constant(2.0), Curve("b", {})) is None
+
+
+def test_steps_with_gaps_between_them_are_not_called_the_last_ones() -> None:
+    def at(*steps: int) -> Curve:
+        return Curve("c", {}, dict.fromkeys(steps, 1.0))
+
+    found = waits_of(at(1, 5, 8, 9), at(1, 5, 7, 8, 9), at(*range(10)))
+    assert found == Waits(2, 2.0, 2.0, 2.0, first_step=8)
+    apart = waits_of(at(1, 5), at(1, 5), at(1, 5))
+    assert apart is not None
+    assert apart.steps == "the last step"
 
 
 def test_the_bound_is_read_from_what_it_allows() -> None:

@@ -23,6 +23,11 @@ CHIPS = {
     "never": ("the run ended before", ""),
 }
 """The states of a change, and how they are shown."""
+LIMITS = {
+    "rollout.max_concurrent": "An engine's batch stays what it was when the attempt started: of "
+    "more episodes than it holds the others wait in the engine for their turn.",
+}
+"""What a change of a setting does not do."""
 
 
 def form(site: Site, detail: records.RunDetail) -> None:
@@ -60,9 +65,14 @@ def _input(detail: records.RunDetail, path: str, value: records.Setting) -> int 
         step=step,
         placeholder="none" if optional else None,
         key=key,
-        help=f"`{path}`" + (". Empty: no bound." if optional else ""),
+        help=_help(path, optional=optional),
     )
     return found
+
+
+def _help(path: str, *, optional: bool) -> str:
+    words = [*(["Empty: no bound."] if optional else []), LIMITS.get(path, "")]
+    return ". ".join(part for part in (f"`{path}`", " ".join(words).strip()) if part)
 
 
 def show(area: RunArea) -> None:

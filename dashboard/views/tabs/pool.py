@@ -6,6 +6,7 @@ import streamlit as st
 
 from dashboard import charts, markup, palette
 from dashboard.pool_words import (
+    RECENT_STEPS,
     PoolNow,
     Waits,
     controller_words,
@@ -76,7 +77,10 @@ def show(area: RunArea) -> None:
         st.html(markup.empty("Nothing in the pool yet.", words))
         return
     area.curves([*POOL, *WAITS, *EPISODE])  # all at once
-    now, waits = _now(area), waits_of(*map(area.curve, WAITS))
+    *seconds, offered = area.tail((*WAITS, POOL_OFFERED), RECENT_STEPS)
+    waits = waits_of(*seconds)
+    before = offered.values.get(waits.first_step) if offered and waits else None
+    now = _now(area, before)
     for sentence in (what_and_why(now, waits), controller_words(now)):
         if sentence:
             st.html(markup.notice(*sentence))
@@ -94,13 +98,11 @@ def show(area: RunArea) -> None:
     pool_losses.show(area)
 
 
-def _now(area: RunArea) -> PoolNow:
+def _now(area: RunArea, offered_before: float | None) -> PoolNow:
     """The newest figures of the pool."""
     method = method_of(area.detail["config"])
     steps = area.curve(STEP_SECONDS)
     newest = max(steps.values, default=0) if steps else 0
-    offered = area.curve(POOL_OFFERED)
-    before = [step for step in offered.steps if step <= newest][-10:] if offered else []
     gradient = method if isinstance(method, PolicyGradient) else None
     limit = area.curve(POOL_LIMIT)
     return PoolNow(
@@ -112,8 +114,8 @@ def _now(area: RunArea) -> PoolNow:
         target=_newest(area.curve(POOL_TARGET)),
         # A bound may be lifted while the run goes on: it is not reported from then on.
         limit=limit.values.get(newest) if gradient and limit else None,
-        offered=_newest(offered),
-        offered_before=offered.values[before[0]] if offered and before else None,
+        offered=_newest(area.curve(POOL_OFFERED)),
+        offered_before=offered_before,
         waits_for_episodes=area.detail["config"]["rollout"].get("weight_update_mode") == "wait",
         rejected=sum(curve.values.get(newest, 0.0) for curve in area.curves([REJECTED])),
         raw_rate=_newest(area.curve(REJECTION_RATE, kind="raw")),
@@ -153,7 +155,7 @@ def _who_waits(area: RunArea, now: PoolNow, waits: Waits) -> list[str]:
 def _occupancy(area: RunArea, now: PoolNow) -> None:
     left, right = st.columns(2, gap="medium")
     with left:
-        note = "Prompts by where they are at the end of each step" + (
+        note = "Prompts by where they are at the end of each update" + (
             "; the line is the most that the staleness bound allows" if now.has_bound else ""
         )
         panel(area, "Occupancy", "pool", lambda: _places(area, now), note)

@@ -1,5 +1,6 @@
 """Staleness: how many policy versions lie between sampling a token and training on it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from lagoon.metrics import (
     SPAN_HISTOGRAM,
     STALENESS_COVERAGE,
     STALENESS_GENERATION,
+    STALENESS_MISSING,
     STALENESS_TOTAL,
     STALENESS_WAITING,
     TOTAL_HISTOGRAM,
@@ -23,7 +25,7 @@ from lagoon.metrics import (
     WORST_HISTOGRAM,
     Metric,
 )
-from lagoon.staleness import quantile
+from lagoon.staleness import mean, quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +88,31 @@ QUANTILES = (
     (1.0, "worst", palette.CORAL),
 )
 """Shares of the tokens, and the lines that say how stale the freshest of that share at most are."""
+RULE = "Tokens without one are counted as missing, never as zero: they are in no count here."
+NAMED = 5
+"""Steps that a sentence names."""
 
 
 def show(area: RunArea) -> None:
     """Exact counts in all, counts over steps, means over steps."""
-    area.curves([STALENESS_COVERAGE, STALENESS_TOTAL, *(metric for metric, *_ in PARTS)])
+    area.curves([STALENESS_COVERAGE, STALENESS_MISSING, *(metric for metric, *_ in PARTS)])
     rows = (BY_TOKEN, (WORST, SPAN, MASKED))
     totals = {
         part.metric.name: _total(_histogram(area, part.metric)) for row in rows for part in row
     }
+    missing = _missing(area)
     if not any(totals.values()):
-        st.html(markup.empty("No tokens trained on yet.", "Counts appear with the first update."))
+        words = missing or ("No tokens trained on yet.", "Counts appear with the first update.")
+        st.html(markup.notice(*words, kind="warn") if missing else markup.empty(*words))
         return
     method = method_of(area.detail["config"])
     title = method.title if method else str(area.detail["method"])
     st.html(markup.notice(*verdict(totals, title, is_synchronous=is_synchronous(method))))
-    _coverage(area)
+    if missing:
+        st.html(markup.notice(*missing, kind="warn"))
+    else:
+        of = " of the steps that arrived" if _is_cut(area) else ""
+        st.caption(f"The policy version is known for all trained tokens{of}. {RULE}")
     for row in rows:
         shown = [part for part in row if part is not MASKED or totals[part.metric.name]]
         for column, part in zip(st.columns(len(shown), gap="medium"), shown, strict=True):
@@ -180,15 +191,15 @@ def _over_steps(area: RunArea) -> None:
             "Staleness over the run",
             "heat",
             lambda: _heat(items, area.ruler),
-            "Share of each step's tokens",
+            f"Shares of the tokens of {per_step(items)}",
         )
     with right:
         panel(
             area,
             "Quantiles, mean and worst",
             "staleness_means",
-            lambda: _quantiles(items, area),
-            "Exact, over each step's tokens",
+            lambda: _quantiles(items, area.ruler),
+            f"Exact, over the tokens of {per_step(items)}",
         )
     panel(
         area,
@@ -199,8 +210,15 @@ def _over_steps(area: RunArea) -> None:
     )
 
 
-def _quantiles(items: Sequence[records.HistogramStep], area: RunArea) -> charts.Drawing:
-    ruler = area.ruler
+def per_step(items: Sequence[records.HistogramStep]) -> str:
+    """Of what the counts are: of each step, or of ranges of steps that the API has added up."""
+    longest = max((item["step"] - item["first_step"] + 1 for item in items), default=1)
+    if longest == 1:
+        return "each step"
+    return f"ranges of steps: sums over {longest} steps at most, each at its last"
+
+
+def _quantiles(items: Sequence[records.HistogramStep], ruler: Ruler) -> charts.Drawing:
     if not items:
         return None
     xs = ruler.place_steps([item["step"] for item in items])
@@ -209,9 +227,7 @@ def _quantiles(items: Sequence[records.HistogramStep], area: RunArea) -> charts.
         charts.Line(name, xs, [quantile(each, share) for each in counts], color)
         for share, name, color in QUANTILES
     ]
-    total = area.curve(STALENESS_TOTAL)
-    if total and ruler.axis is not Axis.TIME:
-        members.append(charts.line_of(total, ruler, "mean", palette.INK, dash="dot"))
+    members.append(charts.Line("mean", xs, [mean(each) for each in counts], palette.INK, "dot"))
     figure = charts.chart(_title(ruler), STALENESS_TOTAL.unit, height=280)
     figure.layout["yaxis"]["rangemode"] = "tozero"
     return charts.lines(figure, members)
@@ -246,34 +262,35 @@ def _heat(items: Sequence[records.HistogramStep], ruler: Ruler) -> charts.Drawin
     return charts.heat_map(xs, counts, _title(ruler), STALENESS_TOTAL.unit)
 
 
-def _coverage(area: RunArea) -> None:
-    coverage = area.curve(STALENESS_COVERAGE)
-    if coverage and coverage.values:
-        items = _histogram(area, TOTAL_HISTOGRAM)["items"]
-        known = {item["step"]: sum(item["counts"].values()) for item in items}
-        words = coverage_words(known, coverage.values)
-        if min(coverage.values.values()) < 1:
-            st.html(markup.notice(*words, kind="warn"))
-        else:
-            st.caption(" ".join(words))
+def _missing(area: RunArea) -> tuple[str, str] | None:
+    """What is in no count; a run from before that was reported has the share alone."""
+    missing, coverage = area.curve(STALENESS_MISSING), area.curve(STALENESS_COVERAGE)
+    if missing:
+        is_whole = not (missing.is_thinned or _is_cut(area))
+        return missing_words(missing.values, is_whole=is_whole)
+    shares = coverage.values if coverage else {}
+    return missing_words({step: math.nan for step, share in shares.items() if share < 1})
 
 
-def coverage_words(known: Mapping[int, int], coverage: Mapping[int, float]) -> tuple[str, str]:
-    """How many trained tokens have no known version, from those that have one and their share."""
-    missing = {
-        step: round(known[step] / share) - known[step]
-        for step, share in coverage.items()
-        if step in known and 0 < share < 1
-    }
-    without_any = sorted(step for step, share in coverage.items() if share == 0)
-    rule = "Tokens without one are counted as missing, never as zero: they are in no count here."
-    if not missing and not without_any:
-        return "The policy version is known for all trained tokens.", rule
-    steps = sorted({*missing, *without_any})
-    named = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} more" if steps[5:] else "")
-    all_of = f" and all of step {', '.join(map(str, without_any[:5]))}" if without_any else ""
+def _is_cut(area: RunArea) -> bool:
+    """The driver had no room for some points: there are steps that nothing is known of."""
+    return any(each["num_dropped"] for each in area.detail["missing"] if each["kind"] == "points")
+
+
+def missing_words(missing: Mapping[int, float], *, is_whole: bool = True) -> tuple[str, str] | None:
+    """How many trained tokens have no known version, and at which steps lately; None without any.
+
+    A count that is not known is NaN. Not ``is_whole``: there are steps that are not in ``missing``.
+    """
+    counts = {step: count for step, count in missing.items() if count}
+    if not counts:
+        return None
+    total, steps = math.fsum(counts.values()), sorted(counts)
+    tokens = plural(int(total), "trained token") if math.isfinite(total) else "some trained tokens"
+    least, more = ("", "") if is_whole else ("at least ", " Not every step's count is here.")
+    named = ", ".join(map(str, steps[-NAMED:]))
+    earlier = f" and {plural(len(steps) - NAMED, 'earlier one')}" if steps[:-NAMED] else ""
     return (
-        f"The policy version of {plural(sum(missing.values()), 'trained token')}{all_of} is "
-        "missing.",
-        f"At step {named}. {rule}",
+        f"The policy version of {least}{tokens} is missing.",
+        f"At step {named}{earlier}. {RULE}{more}",
     )

@@ -93,7 +93,7 @@ def test_whatever_the_order_of_things_nothing_is_trained_that_should_not_be(
     evaluations_are_of_their_versions(run, config)
     for step in range(1, NUM_STEPS + 1):
         assert is_balanced(run.sink, step)
-    # The books of a step are those at its draw: nothing had been trained on at the first.
+    # A step's own batch is still reserved in its books: nothing had been trained on at the first.
     assert list(run.sink.values(m.LEDGER_LENGTH_BIAS)) == list(range(2, NUM_STEPS + 1))
 
 
@@ -226,3 +226,4 @@ async def test_a_trace_of_known_lags_gives_exactly_the_known_histograms(tmp_path
     assert run.sink.histograms(m.WORST_HISTOGRAM)[6] == {0: 1, 1: 1, 3: 1, 4: 1}
     assert run.sink.histograms(m.SPAN_HISTOGRAM)[6] == {1: 2, 2: 1, 3: 1}
     assert run.sink.values(m.STALENESS_COVERAGE)[6] == pytest.approx(9 / 10)
+    assert run.sink.values(m.STALENESS_MISSING)[6] == 1

@@ -80,6 +80,7 @@ async def test_the_unperturbed_policy_is_evaluated(tmp_path: Path) -> None:
 async def test_a_synchronous_evolution_has_no_stale_member(tmp_path: Path) -> None:
     _, sink, _ = await run(es_config(), tmp_path, 2)
     assert sink.histograms(m.TOTAL_HISTOGRAM) == {step: {0: 4 * 3 * 2} for step in (1, 2, 3)}
+    assert sink.values(m.STALENESS_MISSING) == {1: 0, 2: 0, 3: 0}
 
 
 async def test_generators_that_drift_apart_end_the_run(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from lagoon import metrics as m
+from lagoon.ledger import Ledger
 from tests.builders import grpo_config
 from tests.workers.streaming import Chance, ran
 from workers.loops.admission import Admission
+from workers.loops.pool import Pool
 
 BATCH = {"num_prompts": 2, "group_size": 2}
 
@@ -51,6 +53,33 @@ async def test_what_was_ready_at_the_draw_is_what_is_trained_on_given_up_and_lef
     for step, ready in offered.items():
         assert ready >= 2 + rejected[step]
         assert excess[step] == pytest.approx(max(0, ready - 3) / ready)
+
+
+async def test_the_books_of_a_step_are_those_after_its_update_with_its_batch_still_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Ledger] = []
+    updated: list[Ledger] = []
+    draw, train = Pool.draw, Pool.train
+
+    async def noted_draw(pool: Pool, *given: Any) -> Any:
+        groups = await draw(pool, *given)
+        if groups:
+            drawn.append(pool.ledger)
+        return groups
+
+    def noted_train(pool: Pool, *given: Any) -> None:
+        updated.append(pool.ledger)
+        train(pool, *given)
+
+    monkeypatch.setattr(Pool, "draw", noted_draw)
+    monkeypatch.setattr(Pool, "train", noted_train)
+    sink = (await played({"name": "async_grpo"}, tmp_path)).sink
+    assert list(sink.values(m.POOL_READY).values()) == [books.ready for books in updated]
+    assert list(sink.values(m.LEDGER_ISSUED).values()) == [books.issued for books in updated]
+    assert set(sink.values(m.POOL_RESERVED).values()) == {2}
+    assert [books.issued for books in drawn] != [books.issued for books in updated]
+    assert "at the end of the step's update" in " ".join(m.LEDGER_ISSUED.description.split())
 
 
 async def test_a_step_is_charged_with_no_more_back_pressure_than_it_lasted(
