@@ -178,8 +178,9 @@ LEDGER_DROPPED = Metric("ledger/dropped", "prompts", "Prompts dropped so far; la
 LEDGER_TOKENS = Metric(
     "ledger/tokens",
     "tokens",
-    "Sampled tokens by where they are; label place: issued (all of them), trained, generating, "
-    "ready, reserved.",
+    "Sampled tokens of episodes that have come back, by where they are; label place: issued (all "
+    "of them), trained, generating (others of their groups are still being played), ready, "
+    "reserved. What an episode that is being played has sampled is not known.",
 )
 LEDGER_TOKENS_DROPPED = Metric(
     "ledger/tokens_dropped", "tokens", "Sampled tokens dropped so far; label: reason."

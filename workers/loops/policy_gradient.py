@@ -144,7 +144,8 @@ class PolicyGradientLoop:
 
     def state(self) -> LoopState:
         """What is needed to go on from here. A batch drawn but not trained on goes back."""
-        context, books = self.context, self.pool.books_between_updates
+        context = self.context
+        books = self.pool.books_between_updates(self.admission.unfinished)
         return LoopState(
             version=self.version,
             evaluated=context.progress.evaluated,
