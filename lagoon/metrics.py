@@ -268,7 +268,9 @@ KL_REFERENCE = Metric(
 )
 
 TURNS = Metric("rollout/turns", "turns", "Mean model turns per trajectory.")
-RESPONSE_TOKENS = Metric("rollout/response_tokens", "tokens", "Mean sampled tokens per trajectory.")
+RESPONSE_TOKENS = Metric(
+    "rollout/response_tokens", "tokens", "Mean sampled tokens per trajectory trained on."
+)
 TRUNCATED = Metric(
     "rollout/truncated_ratio", "share", "Trajectories cut by a length or turn limit."
 )
@@ -301,9 +303,17 @@ EVALUATION_WAIT_SECONDS = Metric(
 )
 EVALUATION_SECONDS = Metric("time/evaluation_seconds", "s", "Wall-clock of a held-out evaluation.")
 TOKENS_PER_SECOND = Metric(
-    "throughput/tokens_per_second", "tokens/s", "Sampled tokens per second of the step."
+    "throughput/tokens_per_second",
+    "tokens/s",
+    "Tokens sampled for training per second of the step: of the episodes that came back in it, "
+    "whatever becomes of them.",
 )
-TOTAL_TOKENS = Metric("progress/tokens", "tokens", "Tokens sampled for training so far.")
+TOTAL_TOKENS = Metric(
+    "progress/tokens",
+    "tokens",
+    "Tokens sampled for training by the end of the step: of all episodes that have come back, "
+    "trained on or not.",
+)
 TOTAL_SAMPLES = Metric("progress/trajectories", "trajectories", "Trajectories trained on so far.")
 
 VERIFIED_ENGINES = Metric(
