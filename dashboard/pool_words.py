@@ -32,6 +32,8 @@ class Waits:
     published: float = 0.0
     evaluation: float = 0.0
     """New weights waited for the evaluation of the version before."""
+    scored: float = 0.0
+    """The trainer scored finished groups, before it drew its batch."""
 
     @property
     def steps(self) -> str:
@@ -55,8 +57,6 @@ class PoolNow:
     is_synchronous: bool = False
     has_target: bool = False
     """The method steers the pool to a target of its own."""
-    scores_pool: bool = False
-    """The method has finished groups scored before a batch is drawn, while the trainer waits."""
     target: float | None = None
     limit: float | None = None
     """Prompts that the staleness bound lets be in flight, ready and drawn together."""
@@ -90,7 +90,7 @@ def waits_of(
 ) -> Waits | None:
     """Who waited in the last steps; None when it is not known.
 
-    ``others`` are the seconds that were trained, published, and waited for an evaluation.
+    ``others`` are the seconds that were trained, published, waited for an evaluation, and scored.
     """
     if steps is None or starved is None or held_back is None:
         return None
@@ -224,8 +224,8 @@ def _publishing(now: PoolNow, waits: Waits) -> Sentence:
 
 def _waited(now: PoolNow, waits: Waits) -> str:
     """Who waited, in seconds; the bound only where there is one to wait for."""
-    scoring = ", scoring finished groups included" if now.scores_pool else ""
-    trainer = f"the trainer waited {duration(waits.starved)} for its batches{scoring}"
+    scored = f" and scored finished groups for {duration(waits.scored)}" if waits.scored else ""
+    trainer = f"the trainer waited {duration(waits.starved)} for its batches{scored}"
     generators = (
         f", and the generators waited {duration(waits.held_back)} for the bound"
         if now.has_bound

@@ -292,7 +292,17 @@ LOST_EPISODES = Metric(
 )
 
 STEP_SECONDS = Metric("time/step_seconds", "s", "Wall-clock of the whole step.")
-GENERATE_SECONDS = Metric("time/generate_seconds", "s", "Wall-clock the trainer waited for data.")
+GENERATE_SECONDS = Metric(
+    "time/generate_seconds",
+    "s",
+    "Wall-clock the trainer waited for data, without the time in which it scored finished groups.",
+)
+SCORE_SECONDS = Metric(
+    "time/score_seconds",
+    "s",
+    "Wall-clock in which the trainer scored finished groups, before the batch was drawn from them; "
+    "absent for methods that choose without scores.",
+)
 TRAIN_SECONDS = Metric("time/train_seconds", "s", "Wall-clock of the update.")
 PUBLISH_SECONDS = Metric("time/publish_seconds", "s", "Wall-clock of publishing weights.")
 EVALUATION_WAIT_SECONDS = Metric(

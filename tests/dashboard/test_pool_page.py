@@ -84,6 +84,8 @@ def test_what_a_method_has_given_up_is_told_with_what_keeping_it_would_have_cost
     assert "Balanced at each of 12 steps so far." in shown
     assert "prompts issued = " in shown
     assert "tokens sampled = " in shown
+    assert "and scored finished groups for " in shown
+    assert "Scored finished groups" in shown
     assert "PACE gave up " in shown
     assert "target 6" in shown
     assert "Kept and rejected" in shown

@@ -92,6 +92,8 @@ class _Beginning:
     at: float
     num_tokens: int
     """Sampled until then."""
+    score_seconds: float
+    """Spent on scores until then."""
 
 
 class PolicyGradientLoop:
@@ -112,6 +114,8 @@ class PolicyGradientLoop:
         checkpoint the run would go on past a step that nobody was told of."""
         self._tokens_before = _tokens_before_the_books(begins)
         self._num_samples = begins.num_samples
+        self._score_seconds = 0.0
+        """How long the trainer has scored finished groups."""
         self._started: float | None = None
 
     @property
@@ -193,7 +197,7 @@ class PolicyGradientLoop:
         while self.version < max_steps and not context.out_of_time(self._started):
             self._admit(True)
             self.admission.backpressure_seconds()  # what lies between two steps is of neither
-            begin = _Beginning(context.stopwatch(), self.num_tokens)
+            begin = _Beginning(context.stopwatch(), self.num_tokens, self._score_seconds)
             groups = await self._draw()
             context.progress.activity = "training"
             # Only now: the first rollouts need no trainer, which loads its model meanwhile.
@@ -245,7 +249,14 @@ class PolicyGradientLoop:
 
     async def _score(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         """What the trainer's present policy makes of the tokens of trajectories."""
-        return await self.trainer.logprobs([TrainingSample(each, 0, 0) for each in trajectories])
+        progress, began = self.context.progress, self.context.stopwatch()
+        progress.activity = "scoring"
+        try:
+            samples = [TrainingSample(each, 0, 0) for each in trajectories]
+            return await self.trainer.logprobs(samples)
+        finally:
+            progress.activity = "starved"
+            self._score_seconds += self.context.stopwatch() - began
 
     async def _welcome(self) -> None:
         """Consumes generators that have taken the place of others; produces trusted ones."""
@@ -286,6 +297,7 @@ class PolicyGradientLoop:
         proof = await self.prover.publish(self.version, self.trainer)
         held_back, now = self.admission.backpressure_seconds(), context.stopwatch()
         seconds, num_tokens = now - begin.at, self.num_tokens
+        scored = self._score_seconds - begin.score_seconds
         context.reporter.step(
             self.version,
             [
@@ -299,7 +311,8 @@ class PolicyGradientLoop:
                 *drift_points(drifted),
                 *(sync_points(proof) if proof else ()),
                 point(m.STEP_SECONDS, seconds),
-                point(m.GENERATE_SECONDS, drawn_at - begin.at),
+                point(m.GENERATE_SECONDS, drawn_at - begin.at - scored),
+                *([point(m.SCORE_SECONDS, scored)] if self.method.needs_scores else ()),
                 point(m.TRAIN_SECONDS, trained_at - drawn_at),
                 point(m.EVALUATION_WAIT_SECONDS, evaluated_at - trained_at),
                 point(m.PUBLISH_SECONDS, now - evaluated_at),
