@@ -292,7 +292,7 @@ class PolicyGradientLoop:
         self._num_samples += len(trajectories)
         context.progress.version += 1
         context.progress.activity = "updating"
-        await self._evaluations.over()
+        await self._evaluations.evaluated()
         evaluated_at = context.stopwatch()
         proof = await self.prover.publish(self.version, self.trainer)
         held_back, now = self.admission.backpressure_seconds(), context.stopwatch()
