@@ -55,7 +55,7 @@ from lagoon.trajectory import TrainingSample, Trajectory, TrajectoryGroup
 from workers.loops.admission import Admission
 from workers.loops.beside import Evaluations
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
-from workers.loops.heeding import heed, steer
+from workers.loops.heeding import heed
 from workers.loops.pool import Pool
 from workers.loops.proving import Predictor, Prover
 from workers.loops.state import LoopState
@@ -267,7 +267,6 @@ class PolicyGradientLoop:
             if self.context.stop.is_set():  # nobody plays any more, and no weights are published
                 continue
             (await self.prover.welcome()).refuse()
-            await steer(self.context)  # they began as the run did
 
     async def _update(self, groups: Sequence[TrajectoryGroup], begin: _Beginning) -> None:
         """Train on a batch, publish the new version, and report the step."""
