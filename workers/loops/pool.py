@@ -29,10 +29,15 @@ from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import POOL_OFFERED
 from lagoon.points import Point, point
-from lagoon.screening import GROUP_LOST, why_dropped
+from lagoon.screening import GROUP_LOST, UNTRAINABLE, why_dropped
 from lagoon.selection import PooledGroup
 from lagoon.trajectory import Trajectory, TrajectoryGroup
+from workers.failures import RunFailed
 from workers.loops.state import LoopState
+
+MAX_IN_VAIN = 256
+"""Prompts in a row that may give nothing to train on. More are no bad luck, and the run would go
+on without a step for ever."""
 
 Score = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Sequence[float]]]]
 """The log-probabilities of each trajectory's own tokens under the trainer's present policy."""
@@ -49,6 +54,8 @@ class Pool:
         """Finished groups that wait for an update, in the order in which they were finished."""
         self.drawn: list[TrajectoryGroup] = []
         """The groups of the update that is being made."""
+        self._num_in_vain = 0
+        """Prompts in a row that gave nothing to train on."""
         self.points: tuple[Point, ...] = ()
         """What the method reports of how the batch was drawn."""
         self.memory: Mapping[str, float] = begins.memory
@@ -82,7 +89,7 @@ class Pool:
         """A prompt's trajectories have all come back; those that may not be trained on are dropped.
 
         What is left must still be a group, where the method compares trajectories, or the prompt
-        gives nothing to train on.
+        gives nothing to train on. Raises ``RunFailed`` when none gives anything any more.
         """
         books, whole, reason = self.books, [], ""
         for each in group.trajectories:
@@ -93,10 +100,20 @@ class Pool:
                 reason, books = wrong, books.drop_member(wrong, each)
         if len(whole) < min(2, method.trajectories_per_prompt):
             self.books = books.give_up(reason, whole)
+            self._note_in_vain(reason)
             return
+        self._num_in_vain = 0
         kept = TrajectoryGroup(group.prompt_id, tuple(whole))
         self.books = books.complete(kept)
         self.ready.append(PooledGroup.of(kept))
+
+    def _note_in_vain(self, reason: str) -> None:
+        self._num_in_vain += 1
+        if self._num_in_vain >= MAX_IN_VAIN:
+            raise RunFailed(
+                f"{self._num_in_vain} prompts in a row gave nothing to train on; of the last, "
+                f"{UNTRAINABLE[reason]}."
+            )
 
     def lose(self, finished: Sequence[Trajectory]) -> None:
         """A prompt in flight is played again from its beginning: what was finished is dropped."""

@@ -38,7 +38,9 @@ async def test_tokens_in_flight_are_those_of_finished_members_of_unfinished_grou
     context, sink = loop_context(CONFIG, [StreamingGenerator(chance) for _ in "ab"], tmp_path)
     loop = PolicyGradientLoop(context, Looking(chance))
     assert await loop.run() == "finished"
-    told = {s: p.value for s, p in sink.points(m.LEDGER_TOKENS) if p.labels["place"] == "generating"}
+    told = {
+        s: p.value for s, p in sink.points(m.LEDGER_TOKENS) if p.labels["place"] == "generating"
+    }
     assert [told[step] for step in range(1, len(seen) + 1)] == seen
     assert max(seen) > 0
 
