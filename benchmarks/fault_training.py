@@ -130,13 +130,16 @@ def _long_prompts(stage: Stage, order: random.Random) -> Found:
     points = [p for e in _events(stage, ended) if e["type"] == "step" for p in e["points"]]
     cut = [point["value"] for point in points if point["name"] == TRUNCATED.name]
     told = _episodes(stage, ended)
-    empty = sum(event["num_tokens"] == 0 for event in told)
+    empty = [event["split"] for event in told if event["num_tokens"] == 0]
     found = Found(
-        f"{ended['status']}; {empty} of {len(told)} shown episodes had no room for a token"
+        f"{ended['status']}; {len(empty)} of {len(told)} shown episodes had no room for a token, "
+        f"{empty.count('train')} of them trained on"
     )
     found.expect(ended["status"] == RunStatus.FINISHED, f"{ended['status']}: {ended['reason']}")
     found.expect(cut and min(cut) > 0.9, f"shares of episodes that were cut: {cut}")
-    found.expect(0 < empty < len(told), "not some of the prompts, and only these, were too long")
+    some = 0 < len(empty) < len(told)
+    found.expect(some, "not some of the prompts, and only these, were too long")
+    found.expect("train" not in empty, "episodes without a token were trained on")
     found.wrong += stage.faults(ended)
     return found
 

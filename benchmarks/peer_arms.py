@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.peer_job import Job, Step, read_steps
 from benchmarks.study import ROOT, Cell, events_of, folder_of, points, resolved, step_ends
 from lagoon.config import RunConfig
-from lagoon.metrics import GENERATE_SECONDS, TOTAL_SAMPLES, TOTAL_TOKENS
+from lagoon.metrics import GENERATE_SECONDS, RESPONSE_TOKENS, TOTAL_SAMPLES
 from lagoon.prompts import task_index
 from workers.chat import Chat
 from workers.environments import make_environment, num_tasks
@@ -73,6 +73,7 @@ class Stretch:
     """Of which the trainer waited for data."""
     num_trajectories: int
     num_sampled: int
+    """Tokens of the trajectories trained on."""
     num_prompt: int
 
     @property
@@ -117,20 +118,21 @@ def stretch(steps: Sequence[Step], warmup_steps: int) -> Stretch:
 def steps_of(events: Sequence[Mapping[str, Any]], prompt_length: float) -> list[Step]:
     """The steps of a Lagoon run; a step ends when it is reported, which comes after publishing.
 
-    ``prompt_length`` is the mean over the run's tasks: events do not say it.
+    ``prompt_length`` is the mean over the run's tasks: events do not say it. Sampled tokens are
+    those of the trajectories trained on, as on the other side, and not all that were sampled.
     """
-    waited, trajectories, tokens = (
+    waited, trajectories, length = (
         dict(points(events, metric.name))
-        for metric in (GENERATE_SECONDS, TOTAL_SAMPLES, TOTAL_TOKENS)
+        for metric in (GENERATE_SECONDS, TOTAL_SAMPLES, RESPONSE_TOKENS)
     )
     ended = step_ends(events)
-    steps, before = [], (0.0, 0.0)
+    steps, before = [], 0.0
     for number in sorted(ended):
-        num_trajectories = int(trajectories[number] - before[0])
-        num_sampled = int(tokens[number] - before[1])
+        num_trajectories = int(trajectories[number] - before)
+        num_sampled = round(num_trajectories * length[number])
         num_prompt = round(num_trajectories * prompt_length)
         steps.append(Step(ended[number], waited[number], num_trajectories, num_sampled, num_prompt))
-        before = trajectories[number], tokens[number]
+        before = trajectories[number]
     return steps
 
 

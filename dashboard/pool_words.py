@@ -33,6 +33,8 @@ class Waits:
     published: float = 0.0
     evaluation: float = 0.0
     """New weights waited for the evaluation of the version before."""
+    scored: float = 0.0
+    """The trainer scored finished groups, before it drew its batch."""
     first_step: int = field(default=0, kw_only=True)
     """Of the last steps; the others follow it without a gap."""
 
@@ -58,8 +60,6 @@ class PoolNow:
     is_synchronous: bool = False
     has_target: bool = False
     """The method steers the pool to a target of its own."""
-    scores_pool: bool = False
-    """The method has finished groups scored before a batch is drawn, while the trainer waits."""
     target: float | None = None
     limit: float | None = None
     """Prompts that the staleness bound lets be in flight, ready and drawn together."""
@@ -93,7 +93,7 @@ def waits_of(
 ) -> Waits | None:
     """Who waited in the last steps, one after the other without a gap; None when it is not known.
 
-    ``others`` are the seconds that were trained, published, and waited for an evaluation.
+    ``others`` are the seconds that were trained, published, waited for an evaluation, and scored.
     """
     if steps is None or starved is None or held_back is None:
         return None
@@ -230,8 +230,8 @@ def _publishing(now: PoolNow, waits: Waits) -> Sentence:
 
 def _waited(now: PoolNow, waits: Waits) -> str:
     """Who waited, in seconds; the bound only where there is one to wait for."""
-    scoring = ", scoring finished groups included" if now.scores_pool else ""
-    trainer = f"the trainer waited {duration(waits.starved)} for its batches{scoring}"
+    scored = f" and scored finished groups for {duration(waits.scored)}" if waits.scored else ""
+    trainer = f"the trainer waited {duration(waits.starved)} for its batches{scored}"
     generators = (
         f", and the generators waited {duration(waits.held_back)} for the bound"
         if now.has_bound

@@ -5,6 +5,7 @@ REASONS = {
     "rejected_drift": "policy drifted from it",
     "stale": "older than the bound",
     "versions_missing": "policy version unknown",
+    "no_tokens": "no room for a token",
     "logprobs_missing": "log-probabilities missing",
     "reward_not_finite": "reward not a number",
     "group_lost": "others of its group were lost",

@@ -6,7 +6,8 @@
                  │           │  ◀─────┤ put back
                  └───────────┴──▶ dropped, for a reason
 
-Tokens enter their ledger when they are known to have been sampled. A group is moved as a whole;
+Tokens enter their ledger when they are known to have been sampled: with the end of their episode.
+Those of a group of which others are still being played are generating. A group is moved as a whole;
 a single trajectory of it can be dropped as long as others are left: its prompt goes on without it.
 
 Length bias (ours): mean length of the trajectories that were trained on over the mean length of

@@ -186,8 +186,9 @@ LEDGER_DROPPED = Metric("ledger/dropped", "prompts", "Prompts dropped so far; la
 LEDGER_TOKENS = Metric(
     "ledger/tokens",
     "tokens",
-    "Sampled tokens by where they are; label place: issued (all of them), trained, generating, "
-    "ready, reserved.",
+    "Sampled tokens of episodes that have come back, by where they are; label place: issued (all "
+    "of them), trained, generating (others of their groups are still being played), ready, "
+    "reserved. What an episode that is being played has sampled is not known.",
 )
 LEDGER_TOKENS_DROPPED = Metric(
     "ledger/tokens_dropped", "tokens", "Sampled tokens dropped so far; label: reason."
@@ -275,7 +276,9 @@ KL_REFERENCE = Metric(
 )
 
 TURNS = Metric("rollout/turns", "turns", "Mean model turns per trajectory.")
-RESPONSE_TOKENS = Metric("rollout/response_tokens", "tokens", "Mean sampled tokens per trajectory.")
+RESPONSE_TOKENS = Metric(
+    "rollout/response_tokens", "tokens", "Mean sampled tokens per trajectory trained on."
+)
 TRUNCATED = Metric(
     "rollout/truncated_ratio", "share", "Trajectories cut by a length or turn limit."
 )
@@ -297,7 +300,17 @@ LOST_EPISODES = Metric(
 )
 
 STEP_SECONDS = Metric("time/step_seconds", "s", "Wall-clock of the whole step.")
-GENERATE_SECONDS = Metric("time/generate_seconds", "s", "Wall-clock the trainer waited for data.")
+GENERATE_SECONDS = Metric(
+    "time/generate_seconds",
+    "s",
+    "Wall-clock the trainer waited for data, without the time in which it scored finished groups.",
+)
+SCORE_SECONDS = Metric(
+    "time/score_seconds",
+    "s",
+    "Wall-clock in which the trainer scored finished groups, before the batch was drawn from them; "
+    "absent for methods that choose without scores.",
+)
 TRAIN_SECONDS = Metric("time/train_seconds", "s", "Wall-clock of the update.")
 PUBLISH_SECONDS = Metric("time/publish_seconds", "s", "Wall-clock of publishing weights.")
 EVALUATION_WAIT_SECONDS = Metric(
@@ -308,9 +321,17 @@ EVALUATION_WAIT_SECONDS = Metric(
 )
 EVALUATION_SECONDS = Metric("time/evaluation_seconds", "s", "Wall-clock of a held-out evaluation.")
 TOKENS_PER_SECOND = Metric(
-    "throughput/tokens_per_second", "tokens/s", "Sampled tokens per second of the step."
+    "throughput/tokens_per_second",
+    "tokens/s",
+    "Tokens sampled for training per second of the step: of the episodes that came back in it, "
+    "whatever becomes of them.",
 )
-TOTAL_TOKENS = Metric("progress/tokens", "tokens", "Tokens sampled for training so far.")
+TOTAL_TOKENS = Metric(
+    "progress/tokens",
+    "tokens",
+    "Tokens sampled for training by the end of the step: of all episodes that have come back, "
+    "trained on or not.",
+)
 TOTAL_SAMPLES = Metric("progress/trajectories", "trajectories", "Trajectories trained on so far.")
 
 VERIFIED_ENGINES = Metric(

@@ -14,6 +14,7 @@ GROUP_LOST: Literal["group_lost"] = "group_lost"
 with their generator, or the attempt ended before they did."""
 DropReason = Literal[
     "reward_not_finite",
+    "no_tokens",
     "logprobs_missing",
     "versions_missing",
     "stale",
@@ -23,6 +24,13 @@ DropReason = Literal[
 ]
 """Every reason that the ledger knows; the two rejections are ``lagoon/pace.py``'s."""
 
+UNTRAINABLE: dict[str, str] = {
+    "reward_not_finite": "its rewards are not numbers",
+    "no_tokens": "its prompt leaves no room for a token in model.max_length_tokens",
+    "logprobs_missing": "the engine did not say the log-probabilities of its tokens",
+}
+"""What is wrong with a prompt of which nothing may be trained on, by what ``why_dropped`` says."""
+
 
 def why_dropped(trajectory: Trajectory, *, needs_behavior: bool = True) -> DropReason | None:
     """Why ``trajectory`` may not be trained on at any version; None when it may.
@@ -31,6 +39,8 @@ def why_dropped(trajectory: Trajectory, *, needs_behavior: bool = True) -> DropR
     """
     if not math.isfinite(trajectory.reward):
         return "reward_not_finite"
+    if not trajectory.num_actions:
+        return "no_tokens"
     sampled = [position for position, is_action in enumerate(trajectory.action_mask) if is_action]
     logprobs = [trajectory.behavior_logprobs[position] for position in sampled]
     if needs_behavior and not all(map(math.isfinite, logprobs)):

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 Activity = Literal[
     "starting",
     "starved",
+    "scoring",
     "tool",
     "training",
     "updating",
@@ -30,6 +31,7 @@ SAID_AFTER_SECONDS = 120.0
 _WORDS: dict[Activity, str] = {
     "starting": "its model and its actors are still being started",
     "starved": "the loop is starved: it waits for trajectories that the generators do not finish",
+    "scoring": "the trainer scores the finished groups that the next batch is chosen from",
     "tool": "all episodes in flight wait for a tool to answer",
     "training": "the trainer is busy with one step",
     "updating": "a weight update is in progress and some generator has not taken it",

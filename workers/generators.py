@@ -67,6 +67,8 @@ class Generators:
         had, its death is the run's failure."""
         self.newcomers: set[int] = set()
         """Replacements that were not given the present weights yet."""
+        self.unbriefed: set[int] = set()
+        """Replacements that were not told yet at which pace to play."""
         self.arrived = asyncio.Event()
         """Set when there may be newcomers."""
         self.num_lost: Counter[str] = Counter()
@@ -340,6 +342,7 @@ class Generators:
                 raise failed from error
             if handle is seat.handle and not seat.is_gone:  # and not of one replaced since
                 self.newcomers.discard(generator)
+                self.unbriefed.discard(generator)
                 self._lose(seat.vacate(), "generator_died")
                 if not self.living:
                     self._lives.clear()
@@ -353,6 +356,7 @@ class Generators:
         seat.handle = await self._replacement(generator)
         seat.is_gone = False
         self.newcomers.add(generator)
+        self.unbriefed.add(generator)
         self.arrived.set()
         self._lives.set()
 

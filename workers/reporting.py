@@ -165,8 +165,8 @@ def waiting_points(backpressure_seconds: float, lost: Mapping[str, int]) -> list
     ]
 
 
-def rollout_points(trajectories: Sequence[Trajectory], seconds: float) -> list[Point]:
-    """What the trajectories of a step looked like."""
+def rollout_points(trajectories: Sequence[Trajectory]) -> list[Point]:
+    """What the trajectories that a step trained on looked like."""
     count = len(trajectories)
     tokens = sum(trajectory.num_actions for trajectory in trajectories)
     played = math.fsum(t.finished_at - t.started_at for t in trajectories)
@@ -178,7 +178,15 @@ def rollout_points(trajectories: Sequence[Trajectory], seconds: float) -> list[P
         point(m.EPISODE_SECONDS, played / count),
         point(m.ENVIRONMENT_SECONDS, waited / count),
         point(m.TOOL_ERRORS, sum(t.info.get("tool_errors", 0.0) for t in trajectories)),
-        point(m.TOKENS_PER_SECOND, tokens / seconds if seconds > 0 else math.nan),
+    ]
+
+
+def sampling_points(sampled: int, seconds: float, so_far: int) -> list[Point]:
+    """Tokens sampled for training, those that nothing was trained on included: ``sampled`` of them
+    in a step of ``seconds``."""
+    return [
+        point(m.TOKENS_PER_SECOND, sampled / seconds if seconds > 0 else math.nan),
+        point(m.TOTAL_TOKENS, so_far),
     ]
 
 

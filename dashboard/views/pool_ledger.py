@@ -22,6 +22,10 @@ from lagoon.metrics import (
 
 METRICS = (LEDGER_ISSUED, LEDGER_TRAINED, LEDGER_DROPPED, LEDGER_TOKENS, LEDGER_TOKENS_DROPPED)
 PLACES = (("generating", "in flight"), ("ready", "ready"), ("reserved", "drawn for the update"))
+IN_FLIGHT = (
+    "Tokens in flight are those of finished episodes whose groups are not finished; what an "
+    "episode samples is known when it ends."
+)
 
 
 def show(area: RunArea) -> None:
@@ -29,13 +33,12 @@ def show(area: RunArea) -> None:
     area.curves(METRICS)
     prompts, tokens = _prompts(area), _tokens(area)
     with st.container(key="panel_ledger"):
-        st.html(
-            markup.heading("Ledger", "Every prompt issued and every token sampled is somewhere")
-        )
+        note = "Every prompt issued, and every token of an episode that has come back, is somewhere"
+        st.html(markup.heading("Ledger", note))
         st.html(_table(prompts, tokens))
         lines = (account.equation() for account in (prompts, tokens))
         st.html("".join(f'<p class="lg-sum">{escape(line)}</p>' for line in lines if line))
-        st.caption(balance_words((prompts, tokens)))
+        st.caption(f"{balance_words((prompts, tokens))} {IN_FLIGHT}")
 
 
 def _prompts(area: RunArea) -> Account:

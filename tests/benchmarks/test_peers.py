@@ -9,7 +9,13 @@ from benchmarks.peer_arms import Arm, Stretch, steps_of, stretch
 from benchmarks.peer_job import Job, Step, read_steps, write_steps
 from benchmarks.peers import TRL, Task, measured, quick, report, single_turn, tool_waits
 from benchmarks.study import resolved
-from lagoon.metrics import GENERATE_SECONDS, HELDOUT_SUCCESS, TOTAL_SAMPLES, TOTAL_TOKENS
+from lagoon.metrics import (
+    GENERATE_SECONDS,
+    HELDOUT_SUCCESS,
+    RESPONSE_TOKENS,
+    TOTAL_SAMPLES,
+    TOTAL_TOKENS,
+)
 from tests.builders import grpo_config
 
 OURS = "Lagoon, grpo"
@@ -30,6 +36,7 @@ def step_event(step: int, at: float, **values: float) -> dict[str, Any]:
     names = {
         "waited": GENERATE_SECONDS,
         "samples": TOTAL_SAMPLES,
+        "length": RESPONSE_TOKENS,
         "tokens": TOTAL_TOKENS,
         "success": HELDOUT_SUCCESS,
     }
@@ -37,15 +44,15 @@ def step_event(step: int, at: float, **values: float) -> dict[str, Any]:
     return {"type": "step", "step": step, "at": at, "points": points}
 
 
-def test_steps_of_a_run_are_the_differences_of_its_totals():
+def test_steps_of_a_run_have_the_tokens_of_what_was_trained_on_and_not_all_that_were_sampled():
     events = [
         {"type": "status", "at": 0.0},
         step_event(0, 1.0, success=0.5),
-        step_event(1, 3.0, waited=0.5, samples=4, tokens=40),
-        step_event(2, 4.0, waited=0.25, samples=8, tokens=100),
+        step_event(1, 3.0, waited=0.5, samples=4, length=10.0, tokens=90),
+        step_event(2, 4.0, waited=0.25, samples=8, length=46 / 3, tokens=300),
         step_event(2, 9.0, success=0.5),
     ]
-    assert steps_of(events, 2.5) == [Step(3.0, 0.5, 4, 40, 10), Step(4.0, 0.25, 4, 60, 10)]
+    assert steps_of(events, 2.5) == [Step(3.0, 0.5, 4, 40, 10), Step(4.0, 0.25, 4, 61, 10)]
 
 
 def test_what_is_measured_begins_where_the_warm_up_ends():

@@ -84,12 +84,14 @@ def test_what_a_method_has_given_up_is_told_with_what_keeping_it_would_have_cost
     tested = open_page(fake, "run", run=with_run(fake, record("pace")), tab="pool")
     shown = text(tested)
     assert not tested.exception
-    assert "Every prompt issued and every token sampled is somewhere" in shown
     assert "Prompts by where they are at the end of each update" in shown
+    assert "every token of an episode that has come back, is somewhere" in shown
     assert shown.count("balances") == 2
     assert "Balanced at each of 12 steps so far." in shown
     assert "prompts issued = " in shown
     assert "tokens sampled = " in shown
+    assert "and scored finished groups for " in shown
+    assert "Scored finished groups" in shown
     assert "PACE gave up " in shown
     assert "target 6" in shown
     assert "Kept and rejected" in shown

@@ -51,11 +51,11 @@ def constant(seconds: float, steps: int = 40) -> Curve:
             "Nothing limits the pool",
         ),
         (
-            replace(PACE, offered=64, scores_pool=True),
-            Waits(10, 31.0, 9.0, 0.0),
+            replace(PACE, offered=64),
+            Waits(10, 31.0, 2.0, 0.0, scored=7.0),
             "Training is the bottleneck: more groups are finished than it takes.",
             "PACE gives up what is above its target. In the last 10 steps (31 s) the trainer "
-            "waited 9.0 s for its batches, scoring finished groups included.",
+            "waited 2.0 s for its batches and scored finished groups for 7.0 s.",
         ),
         (
             replace(BOUNDED, waits_for_episodes=True),

@@ -72,6 +72,11 @@ class Admission:
         """Positions that were issued and are neither in the pool nor dropped, in order."""
         return tuple(sorted((*(r.position for r in self._rollouts.values()), *self._again)))
 
+    @property
+    def unfinished(self) -> list[Trajectory]:
+        """What has come back of the groups in flight."""
+        return [each for rollout in self._rollouts.values() for each in rollout.finished]
+
     async def run(self) -> None:
         """Consumes prompts; produces ready groups; waits for room; unblocked by a publish, a
         finished trajectory or a drop. Raises what a rollout has failed with.
@@ -187,6 +192,7 @@ class Admission:
             rollout.num_playing -= 1
             if trajectory is not None:
                 rollout.finished.append(trajectory)
+                self._pool.came_back(trajectory)
             self._changed.set()
 
         return one_came_back

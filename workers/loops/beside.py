@@ -5,6 +5,7 @@
     version published ─┬─▶ held-out tasks on the generators ─▶ success ─┐
                        └─▶ weights to the disk ─────────────────────────┴─▶ checkpoint is announced
                        └─▶ (beside:) rollouts and the next update go on; the next publish waits
+                           for the evaluation, the next save for the announcement
 
 A version is evaluated whole: generators take no new weights while they play its held-out tasks. The
 checkpoint is announced with its success, which decides whether it is the best.
@@ -28,6 +29,8 @@ class Evaluations:
     def __init__(self, context: LoopContext, *, beside: bool) -> None:
         """``beside``: training goes on meanwhile; else all is done when ``after_update`` is."""
         self._context, self._beside = context, beside
+        self._evaluation: asyncio.Future[float | None] | None = None
+        """The last one that was begun beside training."""
         self._tasks: list[asyncio.Future[Any]] = []
 
     async def after_update(self, state: Callable[[], LoopState], save: SaveParts) -> None:
@@ -37,20 +40,32 @@ class Evaluations:
             await context.after_update(state, save)
             return
         version, before = context.progress.version, context.progress.evaluated
+        if context.is_checkpointed(version):
+            context.progress.activity = "saving"
+            await self.over()  # checkpoints are announced in their order
         evaluation = None
         if context.is_evaluated(version):
             evaluation = asyncio.ensure_future(context.evaluate(beside=True))
+            self._evaluation = evaluation
             self._tasks.append(evaluation)
         if context.is_checkpointed(version):
-            context.progress.activity = "saving"
             # The trainer's weights are of this version now; their success is known later.
             writing = context.checkpoints.write(replace(state(), evaluated=before), save)
             written = await context.saved_if_possible(version, writing)
             if written is not None:
                 self._tasks.append(asyncio.ensure_future(self._announce(written, evaluation)))
 
+    async def evaluated(self) -> None:
+        """Wait until no version is being evaluated: its checkpoint may still be on its way. Raises
+        what went wrong so far."""
+        if self._evaluation is not None:
+            await self._evaluation
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
     async def over(self) -> None:
-        """Wait until all of it is done. Raises what went wrong."""
+        """Wait until all of it is done, announcements included. Raises what went wrong."""
         while self._tasks:
             await self._tasks[0]
             self._tasks.pop(0)

@@ -55,6 +55,7 @@ from workers.loops.updates import (
 )
 from workers.reporting import (
     rollout_points,
+    sampling_points,
     staleness_counts,
     staleness_points,
     sync_points,
@@ -309,7 +310,8 @@ class EvolutionLoop:
         proof = await self.prover.agree(self.version, reports)
         self.ledger = self.ledger.train(len(population))
         now = context.stopwatch()
-        self._num_tokens += sum(t.num_actions for t in trajectories)
+        num_sampled = sum(t.num_actions for t in trajectories)
+        self._num_tokens += num_sampled
         self._num_episodes += len(trajectories)
         counts = staleness_counts(account)
         points = [
@@ -318,7 +320,8 @@ class EvolutionLoop:
             point(m.REWARD_STD, float(np.std([t.reward for t in trajectories]))),
             point(m.ZERO_VARIANCE_GROUPS, float(not has_signal(fitness))),
             *staleness_points(account),
-            *rollout_points(trajectories, now - step_started),
+            *rollout_points(trajectories),
+            *sampling_points(num_sampled, now - step_started, self._num_tokens),
             *sync_points(proof),
             point(m.SIGMA, sigma),
             point(m.ALPHA, alpha),
@@ -326,7 +329,6 @@ class EvolutionLoop:
             point(m.STEP_SECONDS, now - step_started),
             point(m.GENERATE_SECONDS, evaluated_at - step_started),
             point(m.PUBLISH_SECONDS, now - evaluated_at),
-            point(m.TOTAL_TOKENS, self._num_tokens),
             point(m.TOTAL_SAMPLES, self._num_episodes),
             point(m.EVALUATIONS, self._num_episodes),
         ]

@@ -15,7 +15,7 @@ next batch. A pause is lifted by the change that lifts it, and by a stop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from workers.loops.context import LoopContext
 
@@ -36,11 +36,21 @@ async def heed(context: LoopContext, changed: asyncio.Event, admit: Callable[[bo
     return True
 
 
-async def steer(context: LoopContext) -> None:
-    """Tell all generators at which pace to play."""
-    controls = context.controls
-    places, is_paused = controls.in_force = controls.wanted
-    await context.generators.of_living(lambda handle: handle.steer(places, is_paused=is_paused))
+async def brief(context: LoopContext, generators: Iterable[int]) -> None:
+    """Tell generators at which pace all are to play, and once more if that is changed meanwhile:
+    those that take the place of others begin as the run did."""
+    generators, told = list(generators), None
+    while generators and told != context.controls.in_force:
+        told = places, is_paused = context.controls.in_force
+        await _tell(context, generators, places, is_paused=is_paused)
+
+
+async def _tell(
+    context: LoopContext, generators: Iterable[int], places: int, *, is_paused: bool
+) -> None:
+    await context.generators.of_living(
+        lambda handle: handle.steer(places, is_paused=is_paused), generators
+    )
 
 
 async def _take(context: LoopContext, admit: Callable[[bool], None]) -> None:
@@ -49,7 +59,8 @@ async def _take(context: LoopContext, admit: Callable[[bool], None]) -> None:
     if controls.is_paused:
         admit(False)  # before the generators are told, which takes a while
     if controls.wanted != controls.in_force:
-        await steer(context)
+        controls.in_force = controls.wanted
+        await brief(context, context.generators.living)
     if numbers or refused:
         context.reporter.controls(context.progress.version, numbers, refused)
 

@@ -35,6 +35,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -54,13 +55,14 @@ from lagoon.trajectory import TrainingSample, Trajectory, TrajectoryGroup
 from workers.loops.admission import Admission
 from workers.loops.beside import Evaluations
 from workers.loops.context import LoopContext, Outcome, supervised, unless_stopped
-from workers.loops.heeding import heed, steer
+from workers.loops.heeding import heed
 from workers.loops.pool import Pool
 from workers.loops.proving import Predictor, Prover
 from workers.loops.state import LoopState
 from workers.reporting import (
     ledger_points,
     rollout_points,
+    sampling_points,
     sync_points,
     waiting_points,
 )
@@ -83,6 +85,17 @@ class TrainerHandle(Predictor, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """What a step is measured from."""
+
+    at: float
+    num_tokens: int
+    """Sampled until then."""
+    score_seconds: float
+    """Spent on scores until then."""
+
+
 class PolicyGradientLoop:
     """One run of a policy-gradient method, from its first prompt to its last update."""
 
@@ -99,7 +112,10 @@ class PolicyGradientLoop:
         self._is_stepping = False
         """The trainer's weights are on their way to a version that is not reported yet: from its
         checkpoint the run would go on past a step that nobody was told of."""
-        self._num_tokens, self._num_samples = begins.num_tokens, begins.num_samples
+        self._tokens_before = _tokens_before_the_books(begins)
+        self._num_samples = begins.num_samples
+        self._score_seconds = 0.0
+        """How long the trainer has scored finished groups."""
         self._started: float | None = None
 
     @property
@@ -116,6 +132,11 @@ class PolicyGradientLoop:
     def ledger(self) -> Ledger:
         """Where all prompts are."""
         return self.pool.ledger
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens sampled for training, as far as their episodes have come back."""
+        return self._tokens_before + self.pool.books.tokens.issued
 
     async def run(self) -> Outcome:
         """Train until the budget is spent or a stop is asked for.
@@ -144,12 +165,13 @@ class PolicyGradientLoop:
 
     def state(self) -> LoopState:
         """What is needed to go on from here. A batch drawn but not trained on goes back."""
-        context, books = self.context, self.pool.books_between_updates
+        context = self.context
+        books = self.pool.books_between_updates(self.admission.unfinished)
         return LoopState(
             version=self.version,
             evaluated=context.progress.evaluated,
             seconds=context.trained_seconds(self._started, context.begins.seconds),
-            num_tokens=self._num_tokens,
+            num_tokens=self.num_tokens,
             num_samples=self._num_samples,
             ledger=books.prompts,
             tokens=books.tokens,
@@ -175,14 +197,14 @@ class PolicyGradientLoop:
         while self.version < max_steps and not context.out_of_time(self._started):
             self._admit(True)
             self.admission.backpressure_seconds()  # what lies between two steps is of neither
-            step_started = context.stopwatch()
+            begin = _Beginning(context.stopwatch(), self.num_tokens, self._score_seconds)
             groups = await self._draw()
             context.progress.activity = "training"
             # Only now: the first rollouts need no trainer, which loads its model meanwhile.
             await unless_stopped(context.stop, self.trainer.ready())
             if groups is None or context.stop.is_set():
                 break
-            await self._update(groups, step_started)
+            await self._update(groups, begin)
             if self._overlaps:
                 self._admit(True)
             elif context.is_evaluated(self.version):
@@ -227,7 +249,14 @@ class PolicyGradientLoop:
 
     async def _score(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         """What the trainer's present policy makes of the tokens of trajectories."""
-        return await self.trainer.logprobs([TrainingSample(each, 0, 0) for each in trajectories])
+        progress, began = self.context.progress, self.context.stopwatch()
+        progress.activity = "scoring"
+        try:
+            samples = [TrainingSample(each, 0, 0) for each in trajectories]
+            return await self.trainer.logprobs(samples)
+        finally:
+            progress.activity = "starved"
+            self._score_seconds += self.context.stopwatch() - began
 
     async def _welcome(self) -> None:
         """Consumes generators that have taken the place of others; produces trusted ones."""
@@ -238,9 +267,8 @@ class PolicyGradientLoop:
             if self.context.stop.is_set():  # nobody plays any more, and no weights are published
                 continue
             (await self.prover.welcome()).refuse()
-            await steer(self.context)  # they began as the run did
 
-    async def _update(self, groups: Sequence[TrajectoryGroup], step_started: float) -> None:
+    async def _update(self, groups: Sequence[TrajectoryGroup], begin: _Beginning) -> None:
         """Train on a batch, publish the new version, and report the step."""
         context = self.context
         drawn_at = context.stopwatch()
@@ -260,14 +288,15 @@ class PolicyGradientLoop:
             *self.pool.points,
         ]
         self.pool.train(self.method, drifted)
-        self._num_tokens += sum(t.num_actions for t in trajectories)
         self._num_samples += len(trajectories)
         context.progress.version += 1
         context.progress.activity = "updating"
-        await self._evaluations.over()
+        await self._evaluations.evaluated()
         evaluated_at = context.stopwatch()
         proof = await self.prover.publish(self.version, self.trainer)
         held_back, now = self.admission.backpressure_seconds(), context.stopwatch()
+        seconds, num_tokens = now - begin.at, self.num_tokens
+        scored = self._score_seconds - begin.score_seconds
         context.reporter.step(
             self.version,
             [
@@ -275,16 +304,17 @@ class PolicyGradientLoop:
                 *context.reporter.staleness(self.version, account),
                 *occupancy,
                 *waiting_points(held_back, context.generators.num_lost),
-                *rollout_points(trajectories, now - step_started),
+                *rollout_points(trajectories),
+                *sampling_points(num_tokens - begin.num_tokens, seconds, num_tokens),
                 *_trainer_points(report),
                 *drift_points(drifted),
                 *(sync_points(proof) if proof else ()),
-                point(m.STEP_SECONDS, now - step_started),
-                point(m.GENERATE_SECONDS, drawn_at - step_started),
+                point(m.STEP_SECONDS, seconds),
+                point(m.GENERATE_SECONDS, drawn_at - begin.at - scored),
+                *([point(m.SCORE_SECONDS, scored)] if self.method.needs_scores else ()),
                 point(m.TRAIN_SECONDS, trained_at - drawn_at),
                 point(m.EVALUATION_WAIT_SECONDS, evaluated_at - trained_at),
                 point(m.PUBLISH_SECONDS, now - evaluated_at),
-                point(m.TOTAL_TOKENS, self._num_tokens),
                 point(m.TOTAL_SAMPLES, self._num_samples),
             ],
         )
@@ -320,6 +350,12 @@ class PolicyGradientLoop:
 
     async def _save(self, folder: Path) -> None:
         await self.trainer.save(str(folder))
+
+
+def _tokens_before_the_books(begins: LoopState) -> int:
+    """Tokens that are in no books of this run: those of the one that it goes on from with other
+    prompts. Nothing was sampled that the books lack where a checkpoint counted less than they."""
+    return max(0, begins.num_tokens - (begins.tokens.issued if begins.tokens else 0))
 
 
 def shuffled(rewards: Sequence[Sequence[float]], key: tuple[int, int]) -> list[list[float]]:

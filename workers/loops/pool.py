@@ -7,7 +7,8 @@
                  └────────────────────────────────▲
 
 Every move goes through the books, ledgers of prompts and of tokens that refuse one that does not
-balance.
+balance. Tokens enter theirs when an episode comes back, and are generating until its group is whole
+or lost; what is being played meanwhile only its generator knows.
 
 A method that needs scores is shown what the trainer's policy makes of the pool's tokens, for one
 forward pass over each trajectory that a new version came into, at the version that first looks at
@@ -19,7 +20,7 @@ which differs from it by the numbers of two programs alone.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from lagoon.books import Books
@@ -28,10 +29,15 @@ from lagoon.ledger import Ledger
 from lagoon.methods import PolicyGradient
 from lagoon.metrics import POOL_OFFERED
 from lagoon.points import Point, point
-from lagoon.screening import GROUP_LOST, why_dropped
+from lagoon.screening import GROUP_LOST, UNTRAINABLE, why_dropped
 from lagoon.selection import PooledGroup
 from lagoon.trajectory import Trajectory, TrajectoryGroup
+from workers.failures import RunFailed
 from workers.loops.state import LoopState
+
+MAX_IN_VAIN = 256
+"""Prompts in a row that may give nothing to train on. More are no bad luck, and the run would go
+on without a step for ever."""
 
 Score = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Sequence[float]]]]
 """The log-probabilities of each trajectory's own tokens under the trainer's present policy."""
@@ -48,6 +54,8 @@ class Pool:
         """Finished groups that wait for an update, in the order in which they were finished."""
         self.drawn: list[TrajectoryGroup] = []
         """The groups of the update that is being made."""
+        self._num_in_vain = 0
+        """Prompts in a row that gave nothing to train on."""
         self.points: tuple[Point, ...] = ()
         """What the method reports of how the batch was drawn."""
         self.memory: Mapping[str, float] = begins.memory
@@ -63,24 +71,27 @@ class Pool:
         """That of prompts."""
         return self.books.prompts
 
-    @property
-    def books_between_updates(self) -> Books:
-        """The books with the drawn batch put back."""
-        return self.books.put_back(self.drawn)
+    def books_between_updates(self, unfinished: Iterable[Trajectory]) -> Books:
+        """The books with the drawn batch put back, and without the ``unfinished``: trajectories
+        whose groups are played again by whoever goes on from here."""
+        return _lost(self.books.put_back(self.drawn), unfinished)
 
     def issue(self) -> int:
         """The position, in the run's prompt order, of the next new prompt."""
         self.books = self.books.issue()
         return self.ledger.issued - 1
 
+    def came_back(self, trajectory: Trajectory) -> None:
+        """A trajectory of a prompt in flight is finished; others of it may not be."""
+        self.books = self.books.sample(trajectory.num_actions)
+
     def complete(self, method: PolicyGradient, group: TrajectoryGroup) -> None:
-        """A prompt's trajectories are all there; those that may not be trained on are dropped.
+        """A prompt's trajectories have all come back; those that may not be trained on are dropped.
 
         What is left must still be a group, where the method compares trajectories, or the prompt
-        gives nothing to train on.
+        gives nothing to train on. Raises ``RunFailed`` when none gives anything any more.
         """
-        books = self.books.sample(sum(each.num_actions for each in group.trajectories))
-        whole, reason = [], ""
+        books, whole, reason = self.books, [], ""
         for each in group.trajectories:
             wrong = why_dropped(each, needs_behavior=method.needs_behavior)
             if wrong is None:
@@ -89,17 +100,24 @@ class Pool:
                 reason, books = wrong, books.drop_member(wrong, each)
         if len(whole) < min(2, method.trajectories_per_prompt):
             self.books = books.give_up(reason, whole)
+            self._note_in_vain(reason)
             return
+        self._num_in_vain = 0
         kept = TrajectoryGroup(group.prompt_id, tuple(whole))
         self.books = books.complete(kept)
         self.ready.append(PooledGroup.of(kept))
 
+    def _note_in_vain(self, reason: str) -> None:
+        self._num_in_vain += 1
+        if self._num_in_vain >= MAX_IN_VAIN:
+            raise RunFailed(
+                f"{self._num_in_vain} prompts in a row gave nothing to train on; of the last, "
+                f"{UNTRAINABLE[reason]}."
+            )
+
     def lose(self, finished: Sequence[Trajectory]) -> None:
         """A prompt in flight is played again from its beginning: what was finished is dropped."""
-        books = self.books.sample(sum(each.num_actions for each in finished))
-        for each in finished:
-            books = books.drop_member(GROUP_LOST, each)
-        self.books = books
+        self.books = _lost(self.books, finished)
 
     async def draw(
         self, method: PolicyGradient, version: int, score: Score
@@ -153,6 +171,12 @@ class Pool:
         self.books = self.books.train(self.drawn)
         self.drawn = []
         self.memory = method.remember(self.memory, drifted)
+
+
+def _lost(books: Books, finished: Iterable[Trajectory]) -> Books:
+    for each in finished:
+        books = books.drop_member(GROUP_LOST, each)
+    return books
 
 
 def _is_still(method: PolicyGradient, trajectory: Trajectory, version: int) -> bool:

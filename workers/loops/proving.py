@@ -39,6 +39,7 @@ from workers.canary import (
 from workers.failures import environment_failed
 from workers.handles import UpdateReport
 from workers.loops.context import LoopContext, unless_stopped
+from workers.loops.heeding import brief
 from workers.proof import (
     TOLERANCE_NATS,
     VISIBLE_STEP,
@@ -156,7 +157,7 @@ class Prover:
                 first, last = await self._tried_twice(version, living, try_on)
             self._known, self._published = last, (version, weights, checksum)
             proof = Proof(version, _verdicts(first), _verdicts(last))
-            self._generators.trust(proof.proven)
+            await self._trust(proof.proven)
             return proof
 
     async def _are_ready(self) -> bool:
@@ -216,8 +217,16 @@ class Prover:
             first, last = await self._tried_twice(version, newcomers, try_on)
             self._known |= last
             proof = Proof(version, _verdicts(first), _verdicts(last))
-            self._generators.trust(proof.proven)
+            await self._trust(proof.proven)
             return proof
+
+    async def _trust(self, proven: Sequence[int]) -> None:
+        """Trust generators. Those that have taken the place of others are told first at which pace
+        to play: during a pause, to sample nothing. Before, they had to answer."""
+        unbriefed = self._generators.unbriefed.intersection(proven)
+        self._generators.unbriefed -= unbriefed
+        await brief(self._context, unbriefed)
+        self._generators.trust(proven)
 
     async def agree(self, version: int, reports: Sequence[UpdateReport]) -> Proof:
         """Trust generators that applied the same ES update if they agree with each other."""

@@ -26,7 +26,9 @@ class LoopState:
     seconds: float
     """Training time, counted against the budget."""
     num_tokens: int
+    """Sampled for training so far, whatever became of them."""
     num_samples: int
+    """Trajectories trained on so far."""
     ledger: Ledger
     in_flight: tuple[int, ...] = ()
     """Positions, in the run's prompt order, that were being generated: they are issued again."""

@@ -36,6 +36,7 @@ from lagoon.metrics import (
     PUBLISH_SECONDS,
     REJECTED,
     REJECTION_RATE,
+    SCORE_SECONDS,
     STEP_SECONDS,
     TRAIN_SECONDS,
     Metric,
@@ -54,9 +55,11 @@ WAITS = (
     TRAIN_SECONDS,
     PUBLISH_SECONDS,
     EVALUATION_WAIT_SECONDS,
+    SCORE_SECONDS,
 )
 SECONDS = (
     (GENERATE_SECONDS, "trainer waited for a batch", palette.SERIES[0]),
+    (SCORE_SECONDS, "scored finished groups", palette.SERIES[5]),
     (TRAIN_SECONDS, "trained", palette.SERIES[1]),
     (EVALUATION_WAIT_SECONDS, "waited for an evaluation", palette.SERIES[4]),
     (PUBLISH_SECONDS, "published", palette.SERIES[3]),
@@ -110,7 +113,6 @@ def _now(area: RunArea, offered_before: float | None) -> PoolNow:
         batch=gradient.prompts_per_step if gradient else 1,
         is_synchronous=is_synchronous(method),
         has_target=has_own_target(method),
-        scores_pool=gradient is not None and gradient.needs_scores,
         target=_newest(area.curve(POOL_TARGET)),
         # A bound may be lifted while the run goes on: it is not reported from then on.
         limit=limit.values.get(newest) if gradient and limit else None,
@@ -134,6 +136,8 @@ def _who_waits(area: RunArea, now: PoolNow, waits: Waits) -> list[str]:
     if now.has_bound:
         title = "Generators held back by the bound"
         shown.append((BACKPRESSURE_SECONDS, title, waits.held_back))
+    if waits.scored:
+        shown.append((SCORE_SECONDS, "Scored finished groups", waits.scored))
     shown.append((TRAIN_SECONDS, "Trained", waits.trained))
     if waits.evaluation:
         shown.append((EVALUATION_WAIT_SECONDS, "Waited for evaluations", waits.evaluation))

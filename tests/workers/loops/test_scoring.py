@@ -63,6 +63,8 @@ def add(pool: Pool, name: str, versions: Sequence[int | None]) -> None:
         trajectory(versions=versions, completed=3, trajectory_id=f"{name}0"),
         trajectory(versions=(3,), completed=3, trajectory_id=f"{name}1"),
     )
+    for each in members:
+        pool.came_back(each)
     pool.complete(PATIENT, TrajectoryGroup(name, members))
 
 
