@@ -139,8 +139,7 @@ async def play(
 ) -> Trajectory:
     """Play one episode to its end or to a limit.
 
-    ``completed_version`` is left at 0: only the driver knows the trainer's version. ``clock`` is
-    read for durations alone.
+    ``completed_version`` is left at 0: the driver knows it. ``clock`` is for durations alone.
     """
     started_at = clock()
     opening = await environment.start()
