@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from lagoon import metrics as m
 from lagoon.checkpoints import CRITIC
 from lagoon.config import RunConfig
-from tests.e2e.runs import Ran, moved, small_grpo
+from tests.e2e.runs import Ran, moved, small_grpo, weights
+from workers.critic import WEIGHTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.usefixtures("no_ray_left")]
 
@@ -74,4 +76,10 @@ def test_a_sao_run_trains_its_critic_alone_and_then_both(
     assert list(ran.values(m.GRAD_NORM)) == [3, 4, 5], "the policy waits for its critic"
     final = tmp_path / "checkpoints" / "final"
     assert moved(policy_folder, final)
-    assert any("value_head" in name for name in load_file(final / CRITIC))
+    critic, before = load_file(final / CRITIC), weights(policy_folder)
+    for part, is_trained in (("self_attn.q_proj", False), ("mlp.up_proj", True)):
+        name = f"layers.0.{part}.weight"
+        (now,) = (
+            value for key, value in critic.items() if key.startswith(WEIGHTS) and key.endswith(name)
+        )
+        assert torch.equal(now, before[f"model.{name}"]) is not is_trained

@@ -82,7 +82,9 @@ def main() -> None:
 
 
 def _end_with_asker() -> None:
-    sys.stdin.buffer.read()
+    # Not through the buffer: its lock, held by a thread that waits, would break this one's end.
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
     os._exit(1)
 
 
