@@ -229,7 +229,7 @@ def _memory_clashes(folder: Path, config: RunConfig) -> Sequence[Clash]:
 
 def _check_memory(config: RunConfig, folder: Path) -> None:
     for clash in _memory_clashes(folder, config):
-        fields = " and ".join(clash.fields)
+        fields = ", ".join(clash.fields)
         raise RunFailed(f"The generators' memory is too small: {clash.message} ({fields}).")
 
 

@@ -62,6 +62,8 @@ class Trainer:
         config: RunConfig,
         checkpoint: Path | None = None,
         version: int = 0,
+        *,
+        threads: int = 1,
     ) -> None:
         """The policy of ``model_folder``, or that of ``checkpoint`` after ``version`` steps.
 
@@ -70,6 +72,7 @@ class Trainer:
         method, settings = config.method, config.trainer
         if not isinstance(method, PolicyGradient) or settings is None:
             raise TypeError(f"{method.title} takes no gradient steps")
+        torch.set_num_threads(threads)
         torch.manual_seed(config.seed)
         self.version = version
         """Optimizer steps taken since the model folder."""

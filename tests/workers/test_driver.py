@@ -96,7 +96,8 @@ def test_the_memory_for_a_model_that_validation_does_not_know_is_checked_before_
     (tmp_path / "config.json").write_text(json.dumps(shape))
     config = es_config(model={"path": str(tmp_path)}, rollout={"max_concurrent": 92})
     with pytest.raises(
-        RunFailed, match=r"too small: 92 episodes of up to .* GiB, which holds 91\."
+        RunFailed,
+        match=r"too small: 92 episodes of up to .* GiB, which holds 91 \(rollout.max_concurrent, ",
     ):
         _check_memory(config, tmp_path)
     _check_memory(

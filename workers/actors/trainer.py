@@ -38,12 +38,15 @@ class TrainerActor:
     def ready(self) -> None:
         """Load the model; raises what went wrong."""
         with uncollected():
-            import torch  # noqa: PLC0415  slow to load, and loaded in the actor alone
+            from workers.training import Trainer  # noqa: PLC0415  loads torch, in the actor alone
 
-            from workers.training import Trainer  # noqa: PLC0415  loads torch
-
-        torch.set_num_threads(self._threads)
-        self._loaded = Trainer(self._model_folder, self._config, self._checkpoint, self._version)
+        self._loaded = Trainer(
+            self._model_folder,
+            self._config,
+            self._checkpoint,
+            self._version,
+            threads=self._threads,
+        )
 
     def step(self, samples: Sequence[TrainingSample], learning_rate: float) -> StepReport:
         """One optimizer step on all ``samples``.
