@@ -1,4 +1,4 @@
-"""Builds the tiny model in a process of its own, so that every x86 machine gets the same weights.
+"""Builds the tiny model in a process of its own, so that x86 machines get the same weights.
 
 ::
 
