@@ -24,7 +24,7 @@ def draw(curves: Mapping[str, Sequence[Curve]], title: str, file: Path) -> None:
     from matplotlib import pyplot  # noqa: PLC0415  likewise
 
     figure, (left, middle, right) = pyplot.subplots(
-        1, 3, figsize=(13, 4), dpi=110, layout="constrained"
+        1, 3, figsize=(13, 4.6), dpi=110, layout="constrained"
     )
     for (name, found), color in zip(curves.items(), COLORS, strict=True):
         _lines(left, [by_seconds(one) for one in found], color, name)
@@ -33,7 +33,7 @@ def draw(curves: Mapping[str, Sequence[Curve]], title: str, file: Path) -> None:
     left.set(xlabel="training seconds", ylabel="held-out success", ylim=(0, 1))
     middle.set(xlabel="steps", ylabel="held-out success", ylim=(0, 1))
     right.set(xlabel="steps", ylabel="staleness of trained tokens, policy versions")
-    right.legend(frameon=False, fontsize="small")
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     for axes in (left, middle, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title)
