@@ -34,7 +34,6 @@ VALIDATION: Settings = {"evaluation.num_tasks": 128}
 VALIDATION_SEED = 100
 SEARCHED: dict[str, Settings] = {
     "learning rate 5e-4": {"trainer.learning_rate": 5e-4},
-    "four operations": {"environment.num_operations": 4},
     "half the batch": {"method.num_prompts": 8},
     "waits of 1 s": {"environment.mean_wait_seconds": 1.0},
     "a heavier tail": {"environment.wait_sigma": 2.0},

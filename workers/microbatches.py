@@ -15,6 +15,9 @@ from workers.packing import Row
 MAX_SEEN_ENTRIES = 2**24
 """Size of a micro-batch's table of what each token sees: 64 MiB in float32."""
 
+MAX_PADDING = 0.25
+"""Largest part of a micro-batch that is padding: it costs as much as tokens do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -53,8 +56,8 @@ def micro_batches(
 ) -> Iterator[MicroBatch]:
     """Cut ``rows`` of ``samples`` into micro-batches of at most ``max_tokens`` padded tokens.
 
-    Rows of similar length go together. One row longer than ``max_tokens`` is a micro-batch of its
-    own.
+    Rows of similar length go together, and a row that would bring too much padding begins a new
+    one. One row longer than ``max_tokens`` is a micro-batch of its own.
     """
     taken: list[Row] = []
     for row in sorted(rows, key=lambda row: -row.num_tokens):
@@ -69,9 +72,12 @@ def micro_batches(
 def _fit(rows: Sequence[Row], max_tokens: int) -> bool:
     """Whether rows, the longest first, may be one micro-batch."""
     longest = rows[0].num_tokens
+    padded = len(rows) * longest
     has_table = any(row.is_shared for row in rows)
-    return len(rows) * longest <= max_tokens and not (
-        has_table and len(rows) * longest**2 > MAX_SEEN_ENTRIES
+    return (
+        padded <= max_tokens
+        and padded - sum(row.num_tokens for row in rows) <= MAX_PADDING * padded
+        and not (has_table and padded * longest > MAX_SEEN_ENTRIES)
     )
 
 

@@ -6,9 +6,10 @@
     one row                  [prompt a a a b b c c c c]
     what a token sees        the prompt, and its own trajectory up to itself
 
-The trajectories of a group start with the same prompt. When it is longer than what follows, most of
-a batch repeats it; standing behind one copy of it, they are scored exactly as they are alone. The
-first trajectory of a row is whole, the others go without their prompt.
+The trajectories of a group start with the same prompt, which a batch then repeats; standing behind
+one copy of it, they are scored exactly as they are alone. The first trajectory of a row is whole,
+the others go without their prompt. Whether that is worth it is counted in multiplications: a token
+costs those with a layer's weights, and those with the tokens that it may see.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from lagoon.trajectory import Trajectory
 
 MAX_SHARED_ROW_TOKENS = 2048
 """Longest row with several trajectories: what each token sees is then a table of its square."""
-MAX_SHARE = 0.5
-"""Prompts are shared when that leaves at most this part of the tokens to compute: longer rows cost
-more in attention, which the count leaves out."""
+MAX_SHARED_WORK = 0.8
+"""Prompts are shared when that leaves at most this part of the work: the count is an estimate."""
+WEIGHTS = 12
+"""A layer's weights in squares of the model's width: attention has 4, a usual feed-forward 8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,9 @@ def alone(trajectories: Sequence[Trajectory]) -> list[Row]:
     ]
 
 
-def sharing_prompts(trajectories: Sequence[Trajectory], max_tokens: int) -> list[Row]:
-    """Trajectories with the same prompt in one row, where that saves enough.
+def sharing_prompts(trajectories: Sequence[Trajectory], max_tokens: int, width: int) -> list[Row]:
+    """Trajectories with the same prompt in one row, where that saves enough work of a model whose
+    states are ``width`` numbers wide.
 
     No row that holds several is longer than ``max_tokens`` or ``MAX_SHARED_ROW_TOKENS``.
     """
@@ -79,10 +82,21 @@ def sharing_prompts(trajectories: Sequence[Trajectory], max_tokens: int) -> list
     rows = []
     for prompt, members in groups.items():
         shared = list(_behind_one_prompt(trajectories, members, len(prompt), longest))
-        apart = sum(lone[index].num_tokens for index in members)
-        is_worth_it = sum(row.num_tokens for row in shared) <= MAX_SHARE * apart
-        rows += shared if is_worth_it else [lone[index] for index in members]
+        apart = [lone[index] for index in members]
+        is_worth_it = _work(shared, width) <= MAX_SHARED_WORK * _work(apart, width)
+        rows += shared if is_worth_it else apart
     return rows
+
+
+def _work(rows: Iterable[Row], width: int) -> int:
+    """Multiplications in a layer that rows cost, in multiples of ``width``.
+
+    Where a table says what is seen, all pairs of tokens are multiplied, else half of them.
+    """
+    return sum(
+        row.num_tokens * (WEIGHTS * width + row.num_tokens * (2 if row.is_shared else 1))
+        for row in rows
+    )
 
 
 def _prompt(trajectory: Trajectory) -> tuple[int, ...]:

@@ -28,6 +28,8 @@ class Policy:
         self._is_split = _is_body_and_head(model)
         self.shares_prompts = shares_prompts(model)
         """Whether trajectories may stand behind one copy of their prompt."""
+        self.width = int(model.get_input_embeddings().weight.shape[1])
+        """Numbers in a token's state."""
 
     def logprobs(self, batch: MicroBatch, temperature: float | None = None) -> Tensor:
         """Log-probability of each sampled token given what stands before it, [B, T].

@@ -195,8 +195,11 @@ class Trainer:
     def _micro_batches(self, samples: Sequence[TrainingSample]) -> Iterator[MicroBatch]:
         max_tokens = self._settings.microbatch_tokens
         trajectories = [sample.trajectory for sample in samples]
-        shares = self._policy.shares_prompts
-        rows = sharing_prompts(trajectories, max_tokens) if shares else alone(trajectories)
+        rows = (
+            sharing_prompts(trajectories, max_tokens, self._policy.width)
+            if self._policy.shares_prompts
+            else alone(trajectories)
+        )
         return micro_batches(samples, rows, max_tokens, self._device)
 
     def _accumulate(self, batch: MicroBatch, *, learns: bool = True) -> tuple[Sums, Scores]:

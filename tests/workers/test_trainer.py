@@ -18,6 +18,7 @@ from tests.workers.models_for_tests import VOCABULARY, build_model
 from workers.actors.trainer import TrainerActor
 from workers.payload import checksum
 from workers.policy import ENTROPY_ROWS, Policy, entropies, shares_prompts
+from workers.step_report import Sums, add
 from workers.training import NonFiniteGradient, Trainer
 
 
@@ -150,9 +151,9 @@ def test_cutting_into_micro_batches_changes_nothing(model_folder: Path) -> None:
 def test_trajectories_behind_one_prompt_score_as_they_do_alone(model_folder: Path) -> None:
     ours = trainer(model_folder, rollout={"temperature": 0.7})
     given = [*groups(), *samples(num=3, seed=5)]
-    (batch,) = ours._micro_batches(given)
-    assert [len(row.placed) for row in batch.rows].count(4) == 3
-    assert len(batch.rows) == 6
+    rows = [row for batch in ours._micro_batches(given) for row in batch.rows]
+    assert [len(row.placed) for row in rows].count(4) == 3
+    assert len(rows) == 6
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     for sample, scores in zip(given, ours.logprobs(given), strict=True):
         with torch.no_grad():
@@ -165,15 +166,15 @@ def test_sharing_prompts_changes_neither_gradient_nor_metrics(model_folder: Path
     shared, apart = (trainer(model_folder, method=method) for _ in range(2))
     apart._policy.shares_prompts = False
     given = on_policy(apart, [*groups(), *samples(num=3, seed=5)])
-    assert len(next(iter(apart._micro_batches(given))).rows) == 15
-    sums = [{}, {}]
+    assert sum(len(batch.rows) for batch in apart._micro_batches(given)) == 15
+    sums: list[Sums] = [{}, {}]
     for place, ours in enumerate((shared, apart)):
         for batch in ours._micro_batches(given):
-            for metric, pair in ours._accumulate(batch)[0].items():
-                sums[place][metric] = pair
+            add(sums[place], ours._accumulate(batch)[0])
+        sums[place][LOSS] = (sums[place][LOSS][0], 1.0)  # a sum over the whole batch
     assert sums[0].keys() == sums[1].keys()
     for metric, pair in sums[0].items():
-        assert pair == pytest.approx(sums[1][metric], rel=1e-4, abs=1e-5)
+        assert pair == pytest.approx(sums[1][metric], rel=1e-4, abs=1e-5), metric
     pairs = zip(shared._policy.model.parameters(), apart._policy.model.parameters(), strict=True)
     for one, other in pairs:
         torch.testing.assert_close(one.grad, other.grad, atol=1e-6, rtol=1e-4)
