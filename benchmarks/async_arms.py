@@ -75,6 +75,7 @@ ARMS: dict[str, Arm] = {
 """In the order in which the first seed's cells are run; another seed begins with another arm. PACE
 leaves the loss as it is: it is compared with unfiltered training under two losses, one that knows
 of staleness and one that does not."""
+QUICK_ARMS = (SYNC, PACE)
 CHOSEN: dict[str, Settings] = {
     SYNC: {"trainer.learning_rate": 1e-4},
     "one_step_off": {"trainer.learning_rate": 2e-4},

@@ -60,7 +60,8 @@ def run(
     """Parse arguments, measure, print, and write the page when asked. Returns the exit status.
 
     A study gives ``results``: its table goes into that file as well. Of several parts each has a
-    page and a section of its own; those of the first bear the benchmark's name alone.
+    page and a section of its own; those of the first bear the benchmark's name alone. A quick look
+    that names no part is one at the first.
     """
     parts = measure if isinstance(measure, Mapping) else {"": measure}
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
@@ -69,13 +70,18 @@ def run(
     parser.add_argument("--seeds", type=int, default=default_seeds, help="repetitions")
     parser.add_argument("--write", action="store_true", help=f"write docs/benchmarks/{name}.md")
     if len(parts) > 1:
-        parser.add_argument("--part", choices=list(parts), help="measure only this; else all")
+        parser.add_argument(
+            "--part",
+            choices=list(parts),
+            help="measure only this; else all, or the first for a quick look",
+        )
     asked = parser.parse_args(arguments)
     if asked.quick and asked.write:
         parser.error("a quick look is no result to keep: leave out --quick or --write")
+    wanted = _wanted(list(parts), getattr(asked, "part", None), asked.quick)
     options, is_missed = Options(asked.quick, asked.seeds, asked.write), False
     for index, (part, measured) in enumerate(parts.items()):
-        if getattr(asked, "part", None) not in (None, part):
+        if part not in wanted:
             continue
         report = measured(options)
         _print(report)
@@ -85,6 +91,12 @@ def run(
             command = f"{name} --part {part}" if part else name
             _write(title, command, report, docs, results)
     return 1 if asked.check and is_missed else 0
+
+
+def _wanted(parts: Sequence[str], named: str | None, is_quick: bool) -> Sequence[str]:
+    if named is not None:
+        return [named]
+    return parts[:1] if is_quick else parts
 
 
 def _print(report: Report) -> None:

@@ -83,3 +83,14 @@ def test_parts_are_measured_one_by_one_and_kept_apart(tmp_path):
     assert "speed 12" in first
     assert "benchmarks.speed --part other --write" in other
     assert "speed 8" in other
+
+
+def test_a_quick_look_is_at_the_first_part_unless_it_names_another():
+    seen = []
+    parts = {
+        "first": lambda options: seen.append("first") or GOOD,
+        "other": lambda options: seen.append("other") or GOOD,
+    }
+    run("speed", parts, arguments=["--quick"])
+    run("speed", parts, arguments=["--quick", "--part", "other"])
+    assert seen == ["first", "other"]
