@@ -37,7 +37,7 @@ SEARCHED: dict[str, Settings] = {
     "half the batch": {"method.num_prompts": 8},
     "waits of 1 s": {"environment.mean_wait_seconds": 1.0},
     "a heavier tail": {"environment.wait_sigma": 2.0},
-    "two generators": {"rollout.num_generators": 2},
+    "two generators": {"rollout.num_generators": 2, "resources.cpus_per_generator": 0.5},
 }
 """What was varied to find where training on everything suffers."""
 SEARCH_SECONDS = 160

@@ -200,3 +200,12 @@ def test_the_interval_of_a_mean_is_students() -> None:
     assert (center, low, high) == pytest.approx((2.0, 2.0 - 2.484, 2.0 + 2.484), abs=1e-3)
     with pytest.raises(ValueError, match="no mean"):
         mean_interval([])
+
+
+def test_every_cell_fits_on_two_cores():
+    cells = [arms.cell(name, 1) for name in arms.ARMS]
+    cells += [one.cell for one in arms.tried()]
+    cells += [one for _, _, one in arms.searched()]
+    for config in map(resolved, [*cells, arms.long_cell()]):
+        generators = config.rollout.num_generators * config.resources.cpus_per_generator
+        assert generators + config.trainer.cpus <= 2
