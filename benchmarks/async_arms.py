@@ -15,6 +15,8 @@ Settings = Mapping[str, Any]
 SYNC, PACE, UNFILTERED = "grpo, synchronous", "pace", "async_grpo, unfiltered"
 BOUNDED, SAO = "async_grpo, bound and correction", "sao"
 PACE_PLAIN, UNFILTERED_PLAIN = "pace, no correction", "async_grpo, unfiltered, no correction"
+UNFILTERED_SLOW = "async_grpo, unfiltered, no correction, the rate of pace"
+PACE_RESCORED, SAO_UNBOUNDED = "pace, rescored", "sao, no bound"
 
 REGIME: Settings = {
     "environment.mean_wait_seconds": 0.3,
@@ -75,6 +77,14 @@ ARMS: dict[str, Arm] = {
 """In the order in which the first seed's cells are run; another seed begins with another arm. PACE
 leaves the loss as it is: it is compared with unfiltered training under two losses, one that knows
 of staleness and one that does not."""
+ADDED: dict[str, Arm] = {
+    UNFILTERED_SLOW: ARMS[UNFILTERED_PLAIN],
+    PACE_RESCORED: Arm("pace-calculator", {"method.rescore": True}),
+    SAO_UNBOUNDED: Arm("sao-calculator", {"method.max_staleness": None}),
+}
+"""Arms that were added when the others had been read, each to tell one thing apart: the filter from
+the learning rate, the drift of the present from that of the first look, the mask from the bound.
+They have no sweep of their own and are run behind the others of their seed."""
 QUICK_ARMS = (SYNC, PACE)
 CHOSEN: dict[str, Settings] = {
     SYNC: {"trainer.learning_rate": 1e-4},
@@ -85,8 +95,11 @@ CHOSEN: dict[str, Settings] = {
     SAO: {"trainer.learning_rate": 1e-4},
     UNFILTERED_PLAIN: {"trainer.learning_rate": 1e-4},
     PACE_PLAIN: {"trainer.learning_rate": 5e-5},
+    UNFILTERED_SLOW: {"trainer.learning_rate": 5e-5},
+    PACE_RESCORED: {"trainer.learning_rate": 2e-4},
+    SAO_UNBOUNDED: {"trainer.learning_rate": 1e-4},
 }
-"""What the sweep has found."""
+"""What the sweep has found; arms that were added have what they are compared with."""
 
 
 ROTATED = 3
@@ -108,7 +121,7 @@ def in_turn(seed: int) -> list[str]:
     cell to the next slows another arm each time."""
     names = list(ARMS)
     shift = seed * ROTATED % len(names)
-    return names[shift:] + names[:shift]
+    return [*names[shift:], *names[:shift], *ADDED]
 
 
 def cell(name: str, seed: int, *, quick: bool = False) -> Cell:
@@ -173,5 +186,6 @@ def _budget(name: str, async_seconds: float) -> Settings:
 
 
 def _cell(name: str, seed: int, changes: Settings, quick: bool) -> Cell:
-    settings = {**REGIME, **ARMS[name].settings, **changes, **(QUICK if quick else {})}
-    return Cell(ARMS[name].preset, seed, changes=tuple(settings.items()))
+    arm = (ARMS | ADDED)[name]
+    settings = {**REGIME, **arm.settings, **changes, **(QUICK if quick else {})}
+    return Cell(arm.preset, seed, changes=tuple(settings.items()))

@@ -14,7 +14,6 @@ import asyncio
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -93,10 +92,8 @@ class _Tasks:
         config = self._config
         assert config.rollout.temperature is not None  # resolved at validation
         index = task_index(config.seed, position, self._num_tasks)
-        name = f"train/{position}/{member}"
-        request = EpisodeRequest(name, f"train/{index}", "train", index, config.rollout.temperature)
-        attempt = zlib.crc32(name.encode())
-        return request, make_environment(config.environment, "train", index, attempt)
+        request = EpisodeRequest.of_training(position, member, index, config.rollout.temperature)
+        return request, make_environment(config.environment, "train", index, request.attempt)
 
     def prompt(self, position: int) -> list[dict[str, str]]:
         """The first messages of a task."""

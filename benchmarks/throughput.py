@@ -127,15 +127,9 @@ class _Comparison:
         first = self._position
         self._position += -(-num_episodes // GROUP_SIZE)
         return [
-            [self._request(index, member) for member in range(GROUP_SIZE)]
+            [
+                EpisodeRequest.of_training(index, member, index, self._temperature)
+                for member in range(GROUP_SIZE)
+            ]
             for index in range(first, self._position)
         ]
-
-    def _request(self, index: int, member: int) -> EpisodeRequest:
-        return EpisodeRequest(
-            trajectory_id=f"train/{index}/{member}",
-            prompt_id=f"train/{index}",
-            split="train",
-            index=index,
-            temperature=self._temperature,
-        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from math import isfinite
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -98,13 +100,12 @@ def _parsed(text: str) -> tuple[str, Value]:
         raise Refusal(f"{text!r} is no setting: write it as rollout.max_concurrent=64.", 2)
     if given in ("", "none"):
         return path, None
-    try:
+    with suppress(ValueError):
         return path, int(given)
-    except ValueError:
-        try:
-            return path, float(given)
-        except ValueError:
-            raise Refusal(f"{given!r} is no number. Nothing was changed.", 2) from None
+    with suppress(ValueError):
+        if isfinite(number := float(given)):
+            return path, number
+    raise Refusal(f"{given!r} is no number. Nothing was changed.", 2)
 
 
 def _word(value: Value) -> str:

@@ -99,6 +99,8 @@ def show(
         return
     say(f"{run['name']} ({run['id']}): {run['status']}. {run.get('reason') or ''}".rstrip())
     say(f"step {run['step']} of {run['max_steps']}, {run['method']} on {run['environment']}")
+    if run["is_paused"]:
+        say(f"paused: `lagoon runs resume {run_id}` has it go on")
     first, last = run["first_heldout_success"], run["last_heldout_success"]
     if last is not None:
         say(f"held-out success {first:.3f} at first, {last:.3f} at last")

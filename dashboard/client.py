@@ -183,7 +183,7 @@ class Api:
         return cast(records.Controls, self._json("GET", f"/runs/{run_id}/controls"))
 
     def change_run(
-        self, run_id: str, settings: Mapping[str, records.Setting], idempotency_key: str
+        self, run_id: str, settings: Mapping[str, records.Value], idempotency_key: str
     ) -> records.Controls:
         """Change settings of a run that goes on. The same key twice makes one change."""
         body = {"settings": dict(settings)}

@@ -220,7 +220,7 @@ class TrajectoryPage(TypedDict):
     next: str | None
 
 
-Setting = bool | int | float | None
+Value = bool | int | float | None
 """A value that may be changed while a run goes on."""
 
 
@@ -230,8 +230,8 @@ class Change(TypedDict):
     number: int
     requested_at: str
     requested_by: str
-    before: dict[str, Setting]
-    after: dict[str, Setting]
+    before: dict[str, Value]
+    after: dict[str, Value]
     words: str
     state: str
     why: str
@@ -243,7 +243,7 @@ class Change(TypedDict):
 class Controls(TypedDict):
     """The settings of a run that may be changed, as they are wanted, and its changes so far."""
 
-    values: dict[str, Setting]
+    values: dict[str, Value]
     changes: list[Change]
 
 

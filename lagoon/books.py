@@ -25,6 +25,8 @@ from lagoon.metrics import (
     LEDGER_LENGTH_BIAS,
     LEDGER_TOKENS,
     LEDGER_TOKENS_DROPPED,
+    LEDGER_TRAINED_TRAJECTORIES,
+    Metric,
 )
 from lagoon.points import Point, point
 from lagoon.trajectory import Trajectory, TrajectoryGroup
@@ -38,6 +40,11 @@ class Tally:
     successes: int = 0
     tokens: int = 0
     """Sampled ones."""
+
+    def points(self, metric: Metric, **labels: str) -> list[Point]:
+        """The trajectories by outcome."""
+        outcomes = {"success": self.successes, "failure": self.trajectories - self.successes}
+        return [point(metric, count, **labels, outcome=name) for name, count in outcomes.items()]
 
     def __add__(self, other: "Tally") -> "Tally":
         return Tally(
@@ -164,10 +171,9 @@ def token_points(books: Books) -> list[Point]:
     points = [point(LEDGER_TOKENS, count, place=place) for place, count in places.items()]
     for reason, count in tokens.dropped.items():
         points.append(point(LEDGER_TOKENS_DROPPED, count, reason=reason))
+    points += books.trained.points(LEDGER_TRAINED_TRAJECTORIES)
     for reason, lost in books.dropped.items():
-        failures = lost.trajectories - lost.successes
-        for outcome, count in (("success", lost.successes), ("failure", failures)):
-            points.append(point(LEDGER_DROPPED_TRAJECTORIES, count, reason=reason, outcome=outcome))
+        points += lost.points(LEDGER_DROPPED_TRAJECTORIES, reason=reason)
     if not math.isnan(books.length_bias):
         points.append(point(LEDGER_LENGTH_BIAS, books.length_bias))
     return points

@@ -166,8 +166,8 @@ def _policy_gradient(config: RunConfig) -> Iterator[Clash]:
     if config.rollout.temperature == 0:
         yield Clash(
             ("rollout.temperature", "method.name"),
-            "greedy rollouts (temperature 0) make the trajectories of a prompt equal, so "
-            f"{config.method.title} would have nothing to learn from",
+            "greedy rollouts (temperature 0) are not sampled from the policy whose gradient "
+            f"{config.method.title} estimates: they never try what it might do instead",
         )
     trainer = config.trainer
     if trainer is not None and trainer.warmup_steps >= config.budget.max_steps:

@@ -204,8 +204,8 @@ def interpolated_proximal(
     line in log space from the behavior policy's to the current one's (arXiv:2505.24298).
 
     ``versions`` is what sampled each token, -1 where unknown; ``version`` is the current policy's.
-    A token sampled at ``version - 1`` or later, or at an unknown version, keeps the behavior
-    policy's.
+    A token sampled at ``version - 1`` or later keeps the behavior policy's, and so does one of
+    unknown version, which is dropped before it comes here (``lagoon/screening.py``).
     """
     age = (version - versions).clamp(min=1).to(logprobs.dtype)
     share = (1 - 1 / age) * (versions >= 0)

@@ -39,7 +39,7 @@ class Estimate:
     """Advantage plus value: what the critic is to predict, when made with a trace of 1."""
 
 
-def adaptive_trace(num_actions: int, scale: float = 1.5) -> float:
+def adaptive_trace(num_actions: int, scale: float) -> float:
     """The trace decay of a trajectory of that many sampled tokens: ``1 - 1 / (scale * length)``.
 
     The reward at the end reaches the first token of long trajectories as it does of short ones.
@@ -61,7 +61,8 @@ def generalized_advantages(
 
     All sequences have one entry per token of the trajectory; what ``rewards`` and ``values`` hold
     where ``action_mask`` is 0 is not read. ``bootstrap`` is the value after the last sampled token:
-    0 at the end of an episode, the critic's where a limit cut it.
+    0 at the end of an episode; the critic's where a limit cut it, in implementations that expect
+    more to come then. `sao` does not (ours).
     """
     sampled = np.flatnonzero(action_mask)
     reward, value = (np.asarray(part, dtype=np.float64)[sampled] for part in (rewards, values))
@@ -104,8 +105,7 @@ def value_loss(values: Tensor, returns: Tensor, weights: Tensor) -> Tensor:
     """``sum w (V - return)^2``, all [B, T]: a plain squared error, with no clipping.
 
     ``weights`` is 0 outside the policy's own tokens and holds the batch divisor elsewhere, so that
-    it splits into micro-batches. Truncated trajectories count here even where they do not for the
-    policy.
+    it splits into micro-batches.
     """
     error = values - returns
     return (error * error * weights).sum()
@@ -128,7 +128,7 @@ class Updates:
     policy: int
 
 
-def updates_at(step: int, *, warmup_steps: int = 10, critic_updates: int = 2) -> Updates:
+def updates_at(step: int, *, warmup_steps: int, critic_updates: int) -> Updates:
     """The updates of a step counted from 0: the critic alone during its warm-up."""
     return Updates(critic_updates, policy=0 if step < warmup_steps else 1)
 

@@ -31,8 +31,9 @@ class TokenBatch:
     proximal_logprobs: Tensor | None = None
     """Log-probabilities under the proximal policy of corrections that have one."""
     trajectories: Tensor | None = None
-    """Which trajectory of the micro-batch each token is of, counted from 0; for corrections that
-    judge whole trajectories. Any number where ``weights`` is 0."""
+    """Which trajectory of the step's batch each token is of, counted from 0, so that a micro-batch
+    lacks some numbers; for corrections that judge whole trajectories. Any number where ``weights``
+    is 0."""
 
 
 @dataclass(frozen=True, slots=True)

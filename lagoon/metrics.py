@@ -1,5 +1,4 @@
-"""The metric catalogue: every quantity Lagoon reports is declared once, here or in the file of the
-method that alone reports it.
+"""The metric catalogue: every quantity that Lagoon reports is declared once, here.
 
 A metric's name has two parts, ``panel/quantity``; whatever varies (a split, a generator, a side)
 is a label, never a part of the name. Code reports ``{METRIC: value}``, so that a typing mistake
@@ -197,6 +196,11 @@ LEDGER_DROPPED_TRAJECTORIES = Metric(
     "ledger/dropped_trajectories",
     "trajectories",
     "Trajectories dropped so far; labels: reason, outcome.",
+)
+LEDGER_TRAINED_TRAJECTORIES = Metric(
+    "ledger/trained_trajectories",
+    "trajectories",
+    "Trajectories trained on before the step; label: outcome.",
 )
 LEDGER_LENGTH_BIAS = Metric(
     "ledger/length_bias",

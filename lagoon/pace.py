@@ -55,11 +55,11 @@ class PaceSettings:
     """Groups that an update trains on."""
     target: int
     """Groups that should be ready when an update begins; at least a batch."""
-    gamma: float = 4.0
+    gamma: float
     """How sharply the drift's percentile is weighed."""
-    smoothing: float = 0.9
+    smoothing: float
     """Share of the rejection rate that is carried from one update to the next."""
-    excess: Excess = "of_pool"
+    excess: Excess
     """What the excess is a share of: of the pool, so that one application in full returns to the
     target, or of the target, at most 1."""
 
@@ -130,10 +130,10 @@ def candidate(
     """A finished trajectory, seen from ``version``.
 
     ``logprobs`` are those of its sampled tokens under the policy of ``scored_at``, the present one
-    unless it is given. ``noise`` is the mean
-    absolute difference of generator and trainer at one version (``lagoon/drift.py``): no more than
-    a few times that is no drift, so that a policy that does not move has none.
-    Tokens whose version is unknown are left out. Raises ``ValueError`` when all are.
+    unless it is given. ``noise`` is the mean absolute difference of generator and trainer at one
+    version (``lagoon/drift.py``): no more than a few times that is no drift, so that a policy that
+    does not move has none. Tokens whose version is unknown are left out. Raises ``ValueError`` when
+    all are.
     """
     rows = zip(
         trajectory.action_mask, trajectory.versions, trajectory.behavior_logprobs, strict=True

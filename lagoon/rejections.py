@@ -27,7 +27,7 @@ from lagoon.points import Point, point
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class PoolShare:
     """Some of the pool's groups, in figures; NaN where there is nothing to take a mean of."""
 
     groups: int
@@ -54,11 +54,11 @@ class Portion:
 class Rejection:
     """What a choice did, and what it would have cost to reject nothing."""
 
-    kept: Portion
+    kept: PoolShare
     """All groups that were not rejected."""
-    rejected: Portion
-    trained: Portion
-    without: Portion
+    rejected: PoolShare
+    trained: PoolShare
+    without: PoolShare
     """What would have been trained on: the oldest groups of the whole pool."""
     delay_steps: float
     """Updates by which everything behind the rejected groups would have waited longer."""
@@ -69,22 +69,22 @@ def rejection(pool: Sequence[Sequence[Candidate]], choice: Choice, batch_size: i
     rejected = set(choice.reject)
     kept = [position for position in range(len(pool)) if position not in rejected]
     return Rejection(
-        kept=_portion(pool, kept, choice),
-        rejected=_portion(pool, choice.reject, choice),
-        trained=_portion(pool, choice.train, choice),
-        without=_portion(pool, range(len(choice.train)), choice),
+        kept=_share_of(pool, kept, choice),
+        rejected=_share_of(pool, choice.reject, choice),
+        trained=_share_of(pool, choice.train, choice),
+        without=_share_of(pool, range(len(choice.train)), choice),
         delay_steps=len(rejected) / batch_size,
     )
 
 
-def _portion(
+def _share_of(
     pool: Sequence[Sequence[Candidate]], positions: Sequence[int], choice: Choice
-) -> Portion:
+) -> PoolShare:
     members = [one for position in positions for one in pool[position]]
     tokens = sum(one.num_tokens for one in members)
     stale = sum(one.staleness * one.num_tokens for one in members)
     scores = [choice.scores[position] for position in positions]
-    return Portion(
+    return PoolShare(
         groups=len(positions),
         trajectories=len(members),
         tokens=tokens,
@@ -95,7 +95,7 @@ def _portion(
 
 
 def rejection_points(choice: Choice, found: Rejection) -> list[Point]:
-    """The figures as metrics; those of portions without a group are left out."""
+    """The figures as metrics; those of shares without a group are left out."""
     reasons = Counter(choice.reasons)
     points = [
         point(REJECTION_RATE, choice.excess, kind="raw"),
@@ -105,11 +105,11 @@ def rejection_points(choice: Choice, found: Rejection) -> list[Point]:
         point(STALENESS_IF_KEPT, found.without.staleness),
         point(DELAY_IF_KEPT, found.delay_steps),
     ]
-    for fate, portion in (("kept", found.kept), ("rejected", found.rejected)):
-        if portion.groups:
+    for fate, share in (("kept", found.kept), ("rejected", found.rejected)):
+        if share.groups:
             points += [
-                point(EFFECTIVE_STALENESS, portion.score, fate=fate),
-                point(POOL_RESPONSE_TOKENS, portion.tokens_each, fate=fate),
-                point(POOL_SUCCESS, portion.success, fate=fate),
+                point(EFFECTIVE_STALENESS, share.score, fate=fate),
+                point(POOL_RESPONSE_TOKENS, share.tokens_each, fate=fate),
+                point(POOL_SUCCESS, share.success, fate=fate),
             ]
     return points

@@ -28,14 +28,18 @@ UNTRAINABLE: dict[str, str] = {
     "reward_not_finite": "its rewards are not numbers",
     "no_tokens": "its prompt leaves no room for a token in model.max_length_tokens",
     "logprobs_missing": "the engine did not say the log-probabilities of its tokens",
+    "versions_missing": "the engine did not say which policy versions sampled its tokens",
 }
 """What is wrong with a prompt of which nothing may be trained on, by what ``why_dropped`` says."""
 
 
-def why_dropped(trajectory: Trajectory, *, needs_behavior: bool = True) -> DropReason | None:
+def why_dropped(
+    trajectory: Trajectory, *, needs_behavior: bool = True, needs_versions: bool = False
+) -> DropReason | None:
     """Why ``trajectory`` may not be trained on at any version; None when it may.
 
-    ``needs_behavior``: whether the loss reads the behavior log-probabilities.
+    ``needs_behavior``: whether the loss reads the behavior log-probabilities; ``needs_versions``:
+    whether it reads which policy version sampled each token.
     """
     if not math.isfinite(trajectory.reward):
         return "reward_not_finite"
@@ -45,4 +49,6 @@ def why_dropped(trajectory: Trajectory, *, needs_behavior: bool = True) -> DropR
     logprobs = [trajectory.behavior_logprobs[position] for position in sampled]
     if needs_behavior and not all(map(math.isfinite, logprobs)):
         return "logprobs_missing"
+    if needs_versions and any(version is None for version, _ in trajectory.sampled):
+        return "versions_missing"
     return None

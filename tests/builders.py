@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lagoon.config import RunConfig
+from lagoon.methods.pace import Pace
+from lagoon.pace import PaceSettings
 from lagoon.trajectory import Trajectory
 
 
@@ -52,3 +54,9 @@ def es_config(**sections: Any) -> RunConfig:
         }
         | sections
     )
+
+
+def pace_settings(batch: int, target: int, **given: Any) -> PaceSettings:
+    """Those of the method, but for what is given."""
+    own = {name: Pace.model_fields[name].default for name in ("gamma", "smoothing", "excess")}
+    return PaceSettings(batch, target, **(own | given))

@@ -22,7 +22,7 @@ Scores = Sequence[Sequence[float]]
 """Log-probabilities of the tokens of answers."""
 
 NUM_OPENINGS = 3
-"""Prompts that are the ends of the run's own first ones."""
+"""Prompts that are the ends of the run's first held-out ones."""
 OPENING_TOKENS = 64
 LONG_TOKENS = 96
 """Three blocks of the CPU engine's cache, six of a GPU's."""

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 from collections.abc import Sequence
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,8 @@ from workers.settings import own_home
 if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
+
+logger = logging.getLogger(__name__)
 
 LOGPROBS = "lagoon_logprobs"
 """Key under which ``workers.engine_scheduler`` sends a request's log-probabilities."""
@@ -327,7 +331,10 @@ class VLLMEngine:
 
 
 def _sampled(parts: Sequence[RequestOutput]) -> Sampled:
-    """What the engine answered, as the rollout keeps it; in several parts, if it was cut."""
+    """What the engine answered, as the rollout keeps it; in several parts, if it was cut.
+
+    Log-probabilities are NaN where some are missing: whose they would be, nobody can say.
+    """
     token_ids: list[int] = []
     versions: list[int | None] = []
     logprobs: list[float] = []
@@ -344,7 +351,8 @@ def _sampled(parts: Sequence[RequestOutput]) -> Sampled:
     if kept:
         logprobs = kept[LOGPROBS]
     if len(logprobs) != len(token_ids):
-        raise EngineFailed(f"{len(token_ids)} tokens came with {len(logprobs)} log-probabilities")
+        logger.warning("%s tokens came with %s log-probabilities", len(token_ids), len(logprobs))
+        logprobs = [nan] * len(token_ids)
     return Sampled(
         token_ids=token_ids,
         logprobs=logprobs,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 GIB = 2**30
 PREFILL_TOKENS = 8192
 """Prompt tokens that one engine step may take in."""
+HEADROOM = 2
+"""Requests that an engine's batch holds for each that is in it at the attempt's start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class EngineSettings:
     dtype: str
     max_length_tokens: int
     max_concurrent: int
-    """Requests in one batch of the engine."""
+    """Requests in the engine at once; they may become more while the run goes on."""
     kv_cache_gib: float
     threads: int
     on_cpu: bool
@@ -38,6 +40,11 @@ class EngineSettings:
     cuts_turns: bool = False
     """Loading weights cuts the requests in flight, which leave the engine and come again with what
     they have; else they stay in it."""
+
+    @property
+    def max_batch(self) -> int:
+        """Requests that one batch of the engine holds."""
+        return max(self.max_concurrent, min(HEADROOM * self.max_concurrent, PREFILL_TOKENS))
 
 
 def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSettings:
@@ -96,7 +103,7 @@ def engine_arguments(model_folder: Path, settings: EngineSettings) -> AsyncEngin
         model=str(model_folder),
         dtype=settings.dtype,
         max_model_len=settings.max_length_tokens,
-        max_num_seqs=settings.max_concurrent,
+        max_num_seqs=settings.max_batch,
         max_num_batched_tokens=max(PREFILL_TOKENS, settings.max_length_tokens),
         kv_cache_memory_bytes=int(settings.kv_cache_gib * GIB),
         enable_prefix_caching=True,

@@ -11,6 +11,7 @@ Sampled ids are kept as they were sampled; only the environment's words are toke
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -60,6 +61,28 @@ class EpisodeRequest:
     index: int
     """Which task of the split."""
     temperature: float
+
+    @classmethod
+    def of_training(
+        cls, position: int, member: int | str, index: int, temperature: float
+    ) -> EpisodeRequest:
+        """An episode of the training task ``index``, which stands at ``position`` of a run's order.
+
+        Its name says which of the episodes of that position it is, and decides its luck.
+        """
+        return cls(
+            trajectory_id=f"train/{position}/{member}",
+            prompt_id=f"train/{index}",
+            split="train",
+            index=index,
+            temperature=temperature,
+        )
+
+    @property
+    def attempt(self) -> int:
+        """What the environment draws its luck from: episodes of one task meet different weather,
+        the same one whenever they are replayed."""
+        return zlib.crc32(self.trajectory_id.encode())
 
 
 @dataclass(frozen=True, slots=True)

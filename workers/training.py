@@ -111,7 +111,8 @@ class Trainer:
         Where the method has a critic, the samples' advantages are what they earned; the critic is
         updated as well, and in its warm-up nothing else is.
 
-        Raises ``NonFiniteGradient``, leaving weights and optimizer as they were.
+        Raises ``NonFiniteGradient``, leaving the policy and its optimizer as they were, and a
+        critic as it was before that one of its updates which failed.
         """
         sums: Sums = {}
         scores: Scores = {}

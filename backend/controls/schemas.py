@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 
-Setting = StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)] | None
+Value = StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)] | None
 State = Literal["pending", "applied", "superseded", "refused", "never"]
 """``never``: its run finished without it."""
 
@@ -15,7 +15,7 @@ class ChangeBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    settings: Annotated[dict[str, Setting], Field(max_length=100)]
+    settings: Annotated[dict[str, Value], Field(max_length=100)]
     """Values by dotted path, as ``rollout.max_concurrent``; ``paused`` is true or false."""
 
 
@@ -25,8 +25,8 @@ class ChangeOut(BaseModel):
     number: int
     requested_at: datetime
     requested_by: str
-    before: dict[str, Setting]
-    after: dict[str, Setting]
+    before: dict[str, Value]
+    after: dict[str, Value]
     words: str
     """What was changed, for people."""
     state: State
@@ -40,7 +40,7 @@ class ChangeOut(BaseModel):
 class Controls(BaseModel):
     """What may be changed of a run while it goes on, and what was."""
 
-    values: dict[str, Setting]
+    values: dict[str, Value]
     """The settings as they are wanted now, the pause (``paused``) among them."""
     changes: list[ChangeOut]
     """Oldest first."""

@@ -38,6 +38,11 @@ class RunArea:
         return self.watch.detail
 
     @property
+    def has_trainer(self) -> bool:
+        """Whether the run learns by gradients: an evolution has no trainer."""
+        return self.detail["config"].get("trainer") is not None
+
+    @property
     def ruler(self) -> Ruler:
         """Where the run's steps lie on the chosen axis."""
         return ruler_for(self.watch, self.site.api, self.axis)
@@ -54,13 +59,15 @@ class RunArea:
     def marks(self, drawn: charts.Chart) -> list[charts.Mark]:
         """Where settings were changed, for a chart over the chosen axis."""
         ruler = self.ruler
-        if drawn.x_title != ruler.title:  # it counts something else
+        is_over_steps = drawn.x_title == Axis.STEP.caption  # counts have no time of their own
+        if not is_over_steps and drawn.x_title != ruler.title:  # it counts something else
             return []
         found: dict[float, list[records.Change]] = {}
         for change in self.controls_of_run["changes"]:
             version, moment = change["version"], parse_time(change["applied_at"])
             if change["state"] == "applied" and version is not None and moment is not None:
-                x = ruler.place_moment(version, moment.timestamp())
+                at = ruler.place_moment(version, moment.timestamp())
+                x = float(version) if is_over_steps else at
                 found.setdefault(x, []).append(change)
         return [_mark(x, changes) for x, changes in found.items()]
 

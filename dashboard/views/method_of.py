@@ -1,5 +1,8 @@
 """The method object of a run's configuration, for what only its class knows."""
 
+from types import NoneType
+from typing import get_args
+
 from pydantic import ValidationError
 
 from dashboard.records import Config
@@ -16,6 +19,13 @@ def method_of(config: Config) -> Method | None:
         return found.model_validate(section) if found else None
     except ValidationError:
         return None
+
+
+def may_be_empty(method: Method | None, path: str) -> bool:
+    """Whether the method's setting at that dotted path may have no value."""
+    section, _, name = path.partition(".")
+    field = type(method).model_fields.get(name) if section == "method" and method else None
+    return field is not None and NoneType in get_args(field.annotation)
 
 
 def is_synchronous(method: Method | None) -> bool:

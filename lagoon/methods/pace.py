@@ -44,14 +44,23 @@ class Pace(Corrected, GroupRelative):
     num_prompts updates of waiting. Ours: the paper's is not known."""
     gamma: float = Field(4.0, ge=0)
     """How sharply the drift of a group's prefix counts; 0 ranks by age alone, 4 is the paper's.
-    Ours: what drifts is the mean absolute change over all older tokens, and equal drifts share the
-    lowest percentile."""
+    Ours: what drifts is the mean absolute change over all older tokens, no more than three times
+    the noise between engine and trainer is none, equal drifts share the lowest percentile, a group
+    has the mean score of its trajectories and goes as a whole, of equal scores the oldest."""
     smoothing: float = Field(0.9, ge=0, lt=1)
     """Share of the rejection rate that is carried from one update to the next. That the rate is
-    smoothed is the paper's; 0.9, and that it begins at 0, is ours."""
+    smoothed is the paper's; 0.9, and that it begins at 0, is ours. So is what becomes of the
+    budget: the fraction of a group that it leaves is kept for the next update, and what it could
+    not spend because the next batch is never given up is forgotten."""
     excess: Excess = "of_pool"
     """What the excess is a share of: of the pool, so that one application in full returns to the
     target, or of the target, at most 1. Ours, where the paper's digest leaves it open."""
+
+    rescore: bool = False
+    """Ask the trainer for the drift of every waiting group again at each new version. Else a group
+    keeps what it had drifted when an update first saw it, and a trajectory that one version sampled
+    from beginning to end has drifted from nothing: so each costs at most one forward pass. Ours:
+    what is not known is when the paper asks; after a group is finished, waiting counts in full."""
 
     def clashes(self, config: RunConfig) -> list[Clash]:
         """A target that the next batch would not fit in."""
@@ -60,12 +69,6 @@ class Pace(Corrected, GroupRelative):
             message = f"a target of {self.target} groups is below the batch of {self.num_prompts}"
             found.append(Clash(("method.target", "method.num_prompts"), message))
         return found
-
-    rescore: bool = False
-    """Ask the trainer for the drift of every waiting group again at each new version. Else a group
-    keeps what it had drifted when an update first saw it, and a trajectory that one version sampled
-    from beginning to end has drifted from nothing: so each costs at most one forward pass. Ours:
-    what is not known is when the paper asks; after a group is finished, waiting counts in full."""
 
     @property
     def staleness_bound(self) -> None:

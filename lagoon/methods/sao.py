@@ -55,6 +55,12 @@ class SAO(Bounded, ActorCritic):
 
     num_prompts: int = Field(128, ge=1, le=65536)
     """Prompts per update, with one trajectory each."""
+    max_staleness: int | None = Field(None, ge=0, le=1_000_000)
+    """Policy versions by which a trajectory may lag, as far as its start decides that. Empty: no
+    bound, as in the paper; any bound is ours. 0 is synchronous training."""
+    drop_stale: bool = False
+    """Drop trajectories with a token that lags by more than max_staleness when a batch is drawn
+    (ours). What is slow is dropped more often: the ledger counts it."""
     correction: CorrectionName = "dis"
     """What multiplies the gradient of each token: "dis", the strict double-sided mask, is the
     method's; the others are there to compare with."""

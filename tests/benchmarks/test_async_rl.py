@@ -120,7 +120,7 @@ def test_the_picture_has_a_line_for_every_arm(tmp_path: Path) -> None:
 
 
 def judged(curves: dict[str, Curve], seeds: int = 3) -> Report:
-    others = {name: [WORSE] * seeds for name in arms.ARMS}
+    others = {name: [WORSE] * seeds for name in (*arms.ARMS, *arms.ADDED)}
     return report({**others, **{name: [one] * seeds for name, one in curves.items()}})
 
 
@@ -130,6 +130,8 @@ def test_the_aims_are_judged_by_the_curves() -> None:
         "PACE over unfiltered at equal training time (aim +18.7 %), clipped ratio",
         "PACE less sync at equal samples (aim 0), clipped ratio",
         "PACE over unfiltered at equal training time (aim +18.7 %), no correction",
+        "PACE over unfiltered at equal training time (aim +18.7 %), at one learning rate, "
+        "no correction",
         "time saved to sync's success (aim 47.1 %), no correction",
         "PACE less sync at equal samples (aim 0), no correction",
     ]
@@ -156,9 +158,41 @@ def test_arms_that_unlearned_everything_have_no_ratio_and_reach_no_aim() -> None
 
 def test_each_seed_begins_with_another_arm() -> None:
     orders = [arms.in_turn(seed) for seed in range(len(arms.ARMS))]
-    assert orders[0] == list(arms.ARMS)
+    everything = [*arms.ARMS, *arms.ADDED]
+    assert orders[0] == everything
     assert len({order[0] for order in orders}) == len(arms.ARMS)
-    assert {frozenset(order) for order in orders} == {frozenset(arms.ARMS)}
+    assert {frozenset(order) for order in orders} == {frozenset(everything)}
+
+
+@pytest.mark.parametrize(
+    ("added", "beside", "differ"),
+    [
+        (arms.UNFILTERED_SLOW, arms.UNFILTERED_PLAIN, {"trainer.learning_rate"}),
+        (arms.PACE_RESCORED, arms.PACE, {"method.rescore"}),
+        (arms.SAO_UNBOUNDED, arms.SAO, {"method.max_staleness"}),
+    ],
+)
+def test_an_arm_that_was_added_tells_one_thing_apart(
+    added: str, beside: str, differ: set[str]
+) -> None:
+    ours, theirs = (resolved(arms.cell(name, 1)).model_dump() for name in (added, beside))
+    found = {
+        f"{section}.{name}"
+        for section, values in ours.items()
+        if isinstance(values, dict)
+        for name in values
+        if values[name] != theirs[section][name]
+    }
+    assert found == differ
+
+
+def test_unfiltered_training_at_one_rate_differs_from_pace_in_its_method_alone() -> None:
+    ours, theirs = (
+        resolved(arms.cell(name, 1)) for name in (arms.UNFILTERED_SLOW, arms.PACE_PLAIN)
+    )
+    assert ours.trainer == theirs.trainer
+    assert ours.rollout == theirs.rollout
+    assert (ours.environment, ours.budget) == (theirs.environment, theirs.budget)
 
 
 def test_every_cell_is_a_run_that_validates_and_no_setting_is_chosen_on_the_studys_tasks() -> None:
@@ -203,7 +237,7 @@ def test_the_interval_of_a_mean_is_students() -> None:
 
 
 def test_every_cell_fits_on_two_cores():
-    cells = [arms.cell(name, 1) for name in arms.ARMS]
+    cells = [arms.cell(name, 1) for name in (*arms.ARMS, *arms.ADDED)]
     cells += [one.cell for one in arms.tried()]
     cells += [one for _, _, one in arms.searched()]
     for config in map(resolved, [*cells, arms.long_cell()]):

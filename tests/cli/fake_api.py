@@ -60,6 +60,7 @@ def run(**changes: Any) -> dict[str, Any]:
         "id": "r1",
         "name": "first",
         "status": "running",
+        "is_paused": False,
         "reason": "",
         "step": 3,
         "max_steps": 60,

@@ -49,6 +49,13 @@ def test_runs_show_json_holds_what_scripts_read(tmp_path, capsys):
     assert (shown["first_heldout_success"], shown["last_heldout_success"]) == (0.25, 0.5)
 
 
+def test_runs_show_says_that_a_run_is_paused_and_how_it_goes_on(tmp_path, capsys):
+    for is_paused in (True, False):
+        api = FakeApi({"GET /runs/r1": run(is_paused=is_paused)})
+        assert lagoon(api, tmp_path, "runs", "show", "r1") == 0
+        assert ("paused: `lagoon runs resume r1`" in capsys.readouterr().out) == is_paused
+
+
 def test_runs_show_says_what_went_wrong(tmp_path, capsys):
     failed = run(status="failed", reason="The generator died.", traceback="Traceback ...")
     assert lagoon(FakeApi({"GET /runs/r1": failed}), tmp_path, "runs", "show", "r1") == 0

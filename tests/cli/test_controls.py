@@ -45,7 +45,14 @@ def test_settings_are_set_together(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"), [("gamma", "is no setting"), ("method.gamma=much", "is no number")]
+    ("given", "words"),
+    [
+        ("gamma", "is no setting"),
+        ("method.gamma=much", "is no number"),
+        ("method.gamma=inf", "is no number"),
+        ("method.gamma=1e999", "is no number"),
+        ("method.gamma=nan", "is no number"),
+    ],
 )
 def test_what_is_no_setting_is_asked_of_nobody(tmp_path, capsys, given, words):
     api = FakeApi({})

@@ -130,6 +130,10 @@ def test_sampling_that_leaves_tokens_out_is_no_setting_of_any_method(
     [
         (Pace, "target", "Ours: the paper's is not known"),
         (Pace, "smoothing", "0.9, and that it begins at 0, is ours"),
+        (Pace, "smoothing", "So is what becomes of the budget: the fraction"),
+        (Pace, "gamma", "of equal scores the oldest"),
+        (SAO, "max_staleness", "any bound is ours"),
+        (SAO, "drop_stale", "(ours)"),
         (Pace, "excess", "Ours, where the paper's digest leaves it open"),
         (Pace, "gamma", "Ours: what drifts is the mean absolute change"),
         (Pace, "rescore", "Ours: what is not known is when the paper asks"),

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lagoon.books import Books
-from lagoon.pace import PaceSettings, PaceState, candidate, decide
+from lagoon.pace import PaceState, candidate, decide
 from lagoon.selection import PooledGroup
 from lagoon.staleness import admissible, staleness_account
 from lagoon.trajectory import TrajectoryGroup
-from tests.builders import trajectory
+from tests.builders import pace_settings, trajectory
 
 MAX_IN_FLIGHT = 12
 
@@ -22,7 +22,7 @@ class Asynchrony(RuleBasedStateMachine):
     @initialize(bound=st.integers(0, 2), batch=st.integers(1, 2), paced=st.booleans())
     def begin(self, bound: int, batch: int, paced: bool) -> None:
         self.bound, self.batch = bound, batch
-        self.pace = PaceSettings(batch, batch, smoothing=0.5) if paced else None
+        self.pace = pace_settings(batch, batch, smoothing=0.5) if paced else None
         self.pace_state = PaceState()
         self.version = self.published = 0
         self.books = Books()
@@ -143,7 +143,7 @@ def test_under_constant_over_supply_an_unbounded_pool_grows_and_a_paced_one_does
     paced: bool,
 ) -> None:
     """Six groups finish for each update of four; nothing bounds their age."""
-    chosen, state = PaceSettings(4, 8), PaceState()
+    chosen, state = pace_settings(4, 8), PaceState()
     pool: list[int] = []
     occupancy = []
     for version in range(300):

@@ -133,6 +133,8 @@ def test_the_token_ledger_and_the_fates_are_reported() -> None:
         ("ledger/tokens", "ready"): 0,
         ("ledger/tokens", "reserved"): 0,
         ("ledger/tokens_dropped", "stale"): 8,
+        ("ledger/trained_trajectories", "success"): 1,
+        ("ledger/trained_trajectories", "failure"): 0,
         ("ledger/dropped_trajectories", "stale", "success"): 0,
         ("ledger/dropped_trajectories", "stale", "failure"): 1,
         ("ledger/length_bias",): pytest.approx(2 / 5 - 1),

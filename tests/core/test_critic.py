@@ -14,11 +14,11 @@ from lagoon.critic import (
     generalized_advantages,
     is_trained,
     terminal_rewards,
-    updates_at,
     value_loss,
     whitened,
 )
 from lagoon.losses import TokenBatch
+from lagoon.methods.sao import SAO
 from tests.core.golden import cases, tensor
 
 NUMBERS = st.floats(-10, 10)
@@ -164,7 +164,7 @@ def test_check_6_warm_up_leaves_the_policy_and_the_critics_attention_as_they_wer
     first_policy, first_critic = state(policy), state(critic)
     inputs, returns = tensor([[1.0], [2.0]]), tensor([[1.0], [0.0]])
     for step in range(12):
-        updates = updates_at(step)
+        updates = SAO().updates_at(step)
         assert updates == Updates(critic=2, policy=0 if step < 10 else 1)
         for _ in range(updates.critic):
             descend(value_loss(critic(inputs), returns, torch.full_like(returns, 0.5)), trained)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lagoon.pace import Candidate, PaceSettings, PaceState, candidate, decide, percentiles
 from lagoon.rejections import rejection, rejection_points
-from tests.builders import trajectory
+from tests.builders import pace_settings, trajectory
 
 CANDIDATES = st.builds(
     Candidate,
@@ -37,7 +37,7 @@ HARD = PaceState(rate=1.0)
 
 def full(batch: int = 1, gamma: float = 4.0) -> PaceSettings:
     """Settings whose rate is the one carried over."""
-    return PaceSettings(batch, batch, gamma=gamma, smoothing=0.999999)
+    return pace_settings(batch, batch, gamma=gamma, smoothing=0.999999)
 
 
 # -- faithfulness checks (methods.md 2) ------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_check_1_total_is_generation_plus_waiting(born: list[int], later: int, w
 def test_check_2_a_pool_that_never_passes_its_target_loses_nothing(
     occupancies: list[int], excess: str
 ) -> None:
-    state, chosen = PaceState(), PaceSettings(2, 8, excess=excess)  # type: ignore[arg-type]
+    state, chosen = PaceState(), pace_settings(2, 8, excess=excess)
     for occupancy in occupancies:
         state, choice = decide(chosen, state, alone(*[one(waiting=3)] * occupancy))
         assert choice.reject == ()
@@ -98,7 +98,7 @@ def test_check_4_crossing_versions_without_drift_goes_behind_any_waiting() -> No
 def test_check_5_under_constant_over_supply_the_pool_settles_near_its_target(
     batch: int, surplus: int, slack: int, smoothing: float
 ) -> None:
-    chosen = PaceSettings(batch, batch + slack, smoothing=smoothing)
+    chosen = pace_settings(batch, batch + slack, smoothing=smoothing)
     state, ready, unfiltered, seen = PaceState(), 0, 0, []
     for _ in range(400):
         ready, unfiltered = ready + batch + surplus, unfiltered + surplus
@@ -152,7 +152,7 @@ def test_check_6_rejection_depends_less_on_length_than_by_age_alone() -> None:
 def test_the_budget_is_kept_and_the_next_batch_is_never_touched(
     pools: list, batch: int, slack: int, smoothing: float, excess: str
 ) -> None:
-    chosen = PaceSettings(batch, batch + slack, smoothing=smoothing, excess=excess)  # type: ignore[arg-type]
+    chosen = pace_settings(batch, batch + slack, smoothing=smoothing, excess=excess)
     state, due, spent = PaceState(), 0.0, 0
     for pool in pools:
         before = state
@@ -175,7 +175,7 @@ def test_the_budget_is_kept_and_the_next_batch_is_never_touched(
 def test_the_fraction_of_a_group_is_carried_to_the_next_update() -> None:
     state, rejected = PaceState(rate=0.1), []
     for _ in range(10):
-        state, choice = decide(PaceSettings(1, 3, smoothing=0.999999), state, alone(*[one()] * 4))
+        state, choice = decide(pace_settings(1, 3, smoothing=0.999999), state, alone(*[one()] * 4))
         rejected.append(len(choice.reject))
     assert rejected == [0, 0, 1, 0, 1, 0, 0, 1, 0, 1]  # 0.4 of a group each time
 
@@ -189,7 +189,7 @@ def test_groups_go_as_a_whole_by_their_mean_score() -> None:
 
 def test_ties_are_rejected_oldest_first_and_the_oldest_of_the_rest_is_trained_on() -> None:
     _, choice = decide(
-        PaceSettings(1, 1, smoothing=0.999999), PaceState(rate=0.5), alone(*[one(waiting=2)] * 4)
+        pace_settings(1, 1, smoothing=0.999999), PaceState(rate=0.5), alone(*[one(waiting=2)] * 4)
     )
     assert choice.reject == (0, 1)
     assert choice.train == (2,)
@@ -247,7 +247,7 @@ def test_drift_within_a_few_times_the_noise_is_none() -> None:
 )
 def test_settings_that_cannot_work_are_refused(wrong: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        PaceSettings(**({"batch_size": 4, "target": 8} | wrong))
+        pace_settings(**({"batch": 4, "target": 8} | wrong))
 
 
 # -- what was rejected -----------------------------------------------------------------------------
@@ -258,14 +258,14 @@ def test_what_was_rejected_is_told_by_reason_length_outcome_and_cost() -> None:
         [Candidate(4.0, 0, 0.9, 100, success=False)],
         [Candidate(0.0, 3, 0.0, 10, success=True)],
         [Candidate(1.0, 0, 0.1, 20, success=True)],
-        [Candidate(0.0, 0, 0.0, 30, success=False)],
+        [Candidate(0.0, 0, 0.0, 30, success=True)],
     ]
     _, choice = decide(full(2), HARD, pool)
     assert choice.reject == (0, 1)
     assert choice.reasons == ("rejected_drift", "rejected_waiting")
     found = rejection(pool, choice, 2)
     assert (found.rejected.tokens_each, found.rejected.success) == (55.0, 0.5)
-    assert (found.kept.tokens_each, found.kept.success) == (25.0, 0.5)
+    assert (found.kept.tokens_each, found.kept.success) == (25.0, 1.0)
     assert found.trained.staleness == pytest.approx(20 / 50)
     assert found.without.staleness == pytest.approx((400 + 30) / 110)
     assert found.delay_steps == 1.0
@@ -273,11 +273,16 @@ def test_what_was_rejected_is_told_by_reason_length_outcome_and_cost() -> None:
     assert points["pool/rejected", "rejected_drift"] == 1
     assert points["pool/effective_staleness", "rejected"] == pytest.approx(3.5)
     assert points["pool/rejection_rate", "smoothed"] == pytest.approx(1.0, abs=1e-3)
+    assert points["pool/response_tokens", "rejected"] == 55.0
+    assert points["pool/response_tokens", "kept"] == 25.0
+    assert (points["pool/success", "rejected"], points["pool/success", "kept"]) == (0.5, 1.0)
+    assert points["pool/staleness_if_kept",] == pytest.approx((400 + 30) / 110)
+    assert points["pool/delay_if_kept",] == 1.0
 
 
 def test_a_step_without_rejection_reports_none_and_no_figures_of_nothing() -> None:
     pool = alone(one(), one())
-    _, choice = decide(PaceSettings(1, 2), PaceState(), pool)
+    _, choice = decide(pace_settings(1, 2), PaceState(), pool)
     points = rejection_points(choice, rejection(pool, choice, 1))
     assert ("pool/rejected", 0, {}) in [(p.name, p.value, p.labels) for p in points]
     assert {p.labels["fate"] for p in points if "fate" in p.labels} == {"kept"}

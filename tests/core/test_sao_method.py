@@ -37,7 +37,8 @@ def test_advantages_skip_what_was_not_sampled_and_returns_are_what_was_earned() 
     masks = [(0, 1, 1, 0, 1), (1, 0, 0, 0, 0)]
     values = [np.array([9.0, 0.1, 0.2, 9.0, 0.3]), np.array([0.5, 9, 9, 9, 9])]
     found = method().credit([1.0, 0.0], values, masks)
-    alone = generalized_advantages([0, 0, 1.0], [0.1, 0.2, 0.3], (1, 1, 1), trace=adaptive_trace(3))
+    trace = adaptive_trace(3, scale=1.5)
+    alone = generalized_advantages([0, 0, 1.0], [0.1, 0.2, 0.3], (1, 1, 1), trace=trace)
     assert found[0].advantages[[1, 2, 4]] == pytest.approx(alone.advantages)
     assert list(found[0].advantages[[0, 3]]) == [0, 0]
     assert found[0].returns == pytest.approx([0, 1, 1, 0, 1])

@@ -18,6 +18,14 @@ def test_missing_log_probabilities_matter_only_to_a_loss_that_reads_them() -> No
     assert why_dropped(made, needs_behavior=False) is None
 
 
+def test_missing_versions_matter_only_to_a_loss_that_reads_them() -> None:
+    made = trajectory(versions=[0, None])
+    assert why_dropped(made, needs_versions=True) == "versions_missing"
+    assert why_dropped(made) is None
+    prompted = trajectory(versions=[None, 2], mask=[0, 1])  # nobody sampled its prompt
+    assert why_dropped(prompted, needs_versions=True) is None
+
+
 @pytest.mark.parametrize("needs_behavior", [True, False])
 def test_a_trajectory_without_a_sampled_token_gives_nothing_to_train_on(
     needs_behavior: bool,
@@ -30,8 +38,13 @@ def test_a_trajectory_without_a_sampled_token_gives_nothing_to_train_on(
 
 def test_it_is_said_of_every_such_reason_what_is_wrong() -> None:
     missing = replace(trajectory(versions=[0]), behavior_logprobs=(math.nan,))
-    wrong = [trajectory(reward=math.nan), trajectory(versions=[None], mask=[0]), missing]
-    assert {why_dropped(each) for each in wrong} == set(UNTRAINABLE)
+    wrong = [
+        trajectory(reward=math.nan),
+        trajectory(versions=[None], mask=[0]),
+        missing,
+        trajectory(versions=[None]),
+    ]
+    assert {why_dropped(each, needs_versions=True) for each in wrong} == set(UNTRAINABLE)
 
 
 def test_tokens_that_the_policy_did_not_sample_are_not_looked_at() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from dashboard import charts
 from dashboard.axes import Axis, Ruler
+from dashboard.views.method_of import may_be_empty, method_of
 from tests.dashboard import canned
 from tests.dashboard.fake_api import FakeApi
 from tests.dashboard.pages import click, open_page, text
@@ -66,12 +67,10 @@ def test_the_settings_are_shown_and_only_what_differs_is_sent() -> None:
     assert {each.label: each.value for each in tested.number_input}["Target"] == 12
 
 
-def test_the_field_for_concurrency_says_what_a_change_leaves_as_it_was() -> None:
+def test_the_field_for_concurrency_says_how_far_a_change_goes() -> None:
     tested = open_page(paced(), "run", run="r7k2m9qd", tab="controls")
     helps = {each.label: each.help for each in tested.number_input}
-    assert (
-        "`rollout.max_concurrent`. An engine's batch stays what it was" in helps["Max concurrent"]
-    )
+    assert "`rollout.max_concurrent`. An engine's batch holds twice what" in helps["Max concurrent"]
     assert helps["Target"] == "`method.target`"
 
 
@@ -87,6 +86,14 @@ def test_a_bound_on_staleness_is_changed_and_lifted(name: str) -> None:
         fields["Max staleness"].set_value(value)
         click(tested, "Change")
         assert sent(fake)[-1] == {"method.max_staleness": wanted}
+
+
+def test_what_may_be_empty_is_what_the_methods_own_settings_say() -> None:
+    bounded = method_of({"method": {"name": "async_grpo", "max_staleness": 2}})
+    assert may_be_empty(bounded, "method.max_staleness")
+    assert not may_be_empty(bounded, "method.group_size")
+    assert not may_be_empty(bounded, "rollout.max_staleness")
+    assert not may_be_empty(None, "method.max_staleness")
 
 
 def test_a_refused_change_is_told_with_its_reason() -> None:
@@ -126,6 +133,17 @@ def test_who_changed_what_and_when_is_a_table_and_rules_on_the_curves() -> None:
     figure = json.loads(tested.get("plotly_chart")[0].proto.spec)
     places = {shape["x0"] for shape in figure["layout"]["shapes"]}
     assert places == {(104 - 20) / 60, (304 - 20) / 60}
+
+
+def test_charts_that_stand_over_steps_on_every_axis_have_their_marks_at_the_version() -> None:
+    fake = paced(num_changes=3)
+    fake.controls["r7k2m9qd"] = changed_twice(fake)
+    tested = open_page(fake, "run", run="r7k2m9qd", tab="staleness", x="time")
+    found = [json.loads(chart.proto.spec)["layout"] for chart in tested.get("plotly_chart")]
+    over_steps = [each for each in found if each["xaxis"]["title"]["text"] == Axis.STEP.caption]
+    assert len(over_steps) == 2  # the heat map and the quantiles
+    for layout in over_steps:
+        assert {shape["x0"] for shape in layout["shapes"]} == {20}
 
 
 def test_a_configuration_that_was_changed_on_the_way_says_so() -> None:

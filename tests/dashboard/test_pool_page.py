@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.views.pool_losses import bias_words, cost_words
+from dashboard.views.pool_losses import bias_words
+from dashboard.views.pool_rejections import OVER_THE_RUN, cost_words, last_rejection
 from dashboard.watch import Curve
 from dashboard.words import duration
 from lagoon.dropping import NUM_STAGES, reduced
-from lagoon.events import Event
+from lagoon.events import Event, StepLogged
 from lagoon.metrics import (
     BACKPRESSURE_SECONDS,
     CATALOGUE,
@@ -17,6 +18,9 @@ from lagoon.metrics import (
     FITNESS,
     GENERATE_SECONDS,
     LEDGER_DROPPED,
+    LEDGER_DROPPED_TRAJECTORIES,
+    LEDGER_LENGTH_BIAS,
+    LEDGER_TRAINED_TRAJECTORIES,
     POOL_LIMIT,
     STEP_SECONDS,
 )
@@ -195,7 +199,7 @@ def test_the_waits_of_a_run_too_long_to_be_read_whole_are_those_of_its_last_ten_
     [
         (-0.1234, "are 12.3 % shorter than all"),
         (0.05, "are 5.0 % longer than all"),
-        (0.004, "as long as what was given up"),
+        (0.004, "hardly changes the length of what is trained on"),
         (math.nan, "Nothing was trained on yet."),
     ],
 )
@@ -203,12 +207,42 @@ def test_a_bias_in_length_is_said_in_words(bias: float, words: str) -> None:
     assert words in bias_words(bias)
 
 
-def test_the_cost_of_keeping_everything_is_said_once_it_is_known() -> None:
-    unknown, trained = Curve("s", {}, {3: math.nan}), Curve("t", {}, {3: 1.0})
-    staleness = Curve("s", {}, {3: 1.25})
-    known = cost_words(staleness, Curve("d", {}, {3: 0.5}), trained)
-    assert "lagged by 1.25 policy versions instead of 1.00" in known
+def test_the_cost_of_keeping_everything_is_that_of_the_last_step_that_rejected() -> None:
+    rejected = [Curve("r", {"reason": "a"}, {1: 2.0, 4: 0.0}), Curve("r", {}, {3: 1.0, 5: 0.0})]
+    assert last_rejection(rejected) == 3
+    assert last_rejection([Curve("r", {}, {1: 0.0})]) is None
+    trained = Curve("t", {}, {3: 1.0, 5: 9.0})
+    staleness, delay = Curve("s", {}, {3: 1.25, 5: 8.0}), Curve("d", {}, {3: 0.5, 5: 0.0})
+    known = cost_words(3, staleness, delay, trained)
+    assert "the batch of step 3 would have lagged by 1.25 policy versions instead of 1.00" in known
     assert "waited 0.5 steps longer" in known
-    assert "not known yet" in cost_words(None, Curve("d", {}), None)
-    assert "not known yet" in cost_words(unknown, Curve("d", {}, {3: 0.0}), trained)
-    assert "Nothing was rejected" in cost_words(staleness, Curve("d", {}, {3: 0.0}), trained)
+    assert "is not known" in cost_words(3, None, delay, trained)
+    assert "is not known" in cost_words(3, Curve("s", {}, {3: math.nan}), delay, trained)
+    assert "Nothing was rejected" in cost_words(None, staleness, delay, trained)
+
+
+def test_rejections_and_the_bias_in_length_are_drawn_over_the_run() -> None:
+    fake = FakeApi()
+    tested = open_page(fake, "run", run=with_run(fake, record("pace")), tab="pool")
+    assert not tested.exception
+    drawn = "".join(map(str, tested.get("plotly_chart")))
+    for metric in (*OVER_THE_RUN, LEDGER_LENGTH_BIAS, LEDGER_DROPPED_TRAJECTORIES):
+        assert f"chart_small_{metric.name.replace('/', '_')}" in drawn
+
+
+def test_what_was_trained_on_stands_beside_what_was_given_up_with_its_outcomes() -> None:
+    fake, recorded = FakeApi(), record("pace")
+    shown = text(open_page(fake, "run", run=with_run(fake, recorded), tab="pool"))
+    points = [
+        point
+        for event in recorded.events
+        if isinstance(event, StepLogged) and event.step == 12
+        for point in event.points
+        if point.name == LEDGER_TRAINED_TRAJECTORIES.name
+    ]
+    counts = {point.labels["outcome"]: point.value for point in points}
+    row = shown[shown.index("<i>trained on</i>") :].split("</tr>")[0]
+    assert counts["success"] > 0
+    assert counts["failure"] > 0
+    for count in (*counts.values(), sum(counts.values())):
+        assert f">{count:g}<" in row

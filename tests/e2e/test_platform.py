@@ -14,7 +14,7 @@ import yaml
 from playwright.sync_api import Page, expect
 
 from cli.processes import wait_until
-from lagoon.metrics import LEDGER_TRAINED, LOSS
+from lagoon.metrics import LEDGER_DROPPED, LEDGER_ISSUED, LEDGER_TRAINED, LOSS, PROMPT_PLACES
 from tests.cli.test_up import (
     lagoon,
     processes_of,
@@ -194,10 +194,81 @@ def test_a_run_whose_processes_are_killed_goes_on_where_it_was_and_stopped_means
     every_step_is_there_once(platform, run)
 
 
+def test_an_asynchronous_run_is_paused_and_changed_and_outlives_one_of_its_two_generators(
+    platform: Platform, policy_folder: Path
+) -> None:
+    config = small_grpo(
+        policy_folder,
+        method={"name": "async_grpo", "num_prompts": 4, "group_size": 4, "max_staleness": 4},
+        budget={"max_steps": 1000},
+        rollout={"kv_cache_gib": 0.25, "num_generators": 2, "max_concurrent": 32},
+        resources={"cpus_per_generator": 0.5},
+    )
+    run_id = platform.create(config, "two generators")
+    assert wait_until(lambda: (platform.run(run_id)["step"] or 0) >= 2, 180)
+    paused_at = changed(platform, run_id, {"paused": True})
+    assert wait_until(lambda: platform.run(run_id)["step"] == paused_at, 30)
+    wanted = {"rollout.max_concurrent": 16, "method.max_staleness": 2}
+    assert changed(platform, run_id, wanted) == paused_at  # nothing was trained on meanwhile
+    assert platform.api.post(f"/runs/{run_id}/resume", json={}).is_success
+    assert wait_until(lambda: platform.run(run_id)["step"] >= paused_at + 3, 120)
+
+    before = actors(platform, run_id, "GeneratorActor")
+    assert len(before) == 2
+    os.kill(before[0], signal.SIGKILL)
+    killed_at = platform.run(run_id)["step"]
+
+    def is_replaced() -> bool:
+        now = actors(platform, run_id, "GeneratorActor")
+        return len(now) == 2 and set(before) & set(now) == {before[1]}
+
+    assert wait_until(is_replaced, 120)
+    assert wait_until(lambda: platform.run(run_id)["step"] >= killed_at + 3, 120)
+    assert platform.api.post(f"/runs/{run_id}/stop").status_code == 202
+    run = platform.ended(run_id)
+    assert run["status"] == "stopped"
+    assert len(run["attempts"]) == 1
+    every_step_is_there_once(platform, run)
+    the_ledger_balances(platform, run)
+
+
+def changed(platform: Platform, run_id: str, settings: dict[str, Any]) -> int:
+    """The version at which a change of settings took effect."""
+    path = f"/runs/{run_id}/controls"
+    number = platform.api.post(path, json={"settings": settings}).json()["changes"][-1]["number"]
+
+    def change() -> dict[str, Any]:
+        found = platform.api.get(path).json()["changes"]
+        return next(each for each in found if each["number"] == number)
+
+    assert wait_until(lambda: change()["state"] != "pending", 60)
+    assert change()["state"] == "applied"
+    version: int = change()["version"]
+    return version
+
+
+def the_ledger_balances(platform: Platform, run: dict[str, Any]) -> None:
+    """At every step each issued prompt is somewhere."""
+    places = [*PROMPT_PLACES.values(), LEDGER_TRAINED, LEDGER_DROPPED]
+    names = [metric.name for metric in (LEDGER_ISSUED, *places)]
+    read = platform.api.get(f"/runs/{run['id']}/metrics", params={"name": names}).json()
+    left = dict.fromkeys(range(1, run["step"] + 1), 0.0)
+    for series in read["series"]:
+        sign = -1 if series["name"] == LEDGER_ISSUED.name else 1
+        points = series["points"]
+        for step, value in zip(points["step"], points["value"], strict=True):
+            left[step] += sign * value
+    assert set(left.values()) == {0.0}
+
+
+def actors(platform: Platform, run_id: str, name: str) -> list[int]:
+    """The processes of the run's actors of that name."""
+    return [pid for pid, title in platform.processes_of_run(run_id).items() if name in title]
+
+
 def actor(platform: Platform, run_id: str, name: str) -> int:
     """The process of the run's actor of that name; 0 while there is none."""
-    found = [pid for pid, title in platform.processes_of_run(run_id).items() if name in title]
-    return found[0] if found else 0
+    return next(iter(actors(platform, run_id, name)), 0)
 
 
 def every_step_is_there_once(platform: Platform, run: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lagoon.config import RunConfig
+from lagoon.controls import Change
 from lagoon.drift import TokenScores
 from lagoon.events import Event, HistogramLogged, StepLogged
 from lagoon.metrics import LEARNING_RATE, LOSS, Metric
@@ -212,13 +213,14 @@ def loop_context(
     folder: Path,
     begins: Restored | None = None,
     replacement: Replacement | None = None,
+    changes: Sequence[Change] = (),
 ) -> tuple[LoopContext, ListSink]:
-    """A context around fakes."""
+    """A context around fakes; ``changes`` were made to the run before."""
     sink, ticks = ListSink(), Ticks()
     begins = begins or restored(config, FROM_THE_START)
     progress = Progress()
     progress.begin(begins.state, begins.heldout_success)
-    controls = Controls(config, stopwatch=ticks)
+    controls = Controls(config, changes, stopwatch=ticks)
     context = LoopContext(
         config=config,
         controls=controls,

@@ -130,7 +130,10 @@ def test_check_4_the_on_policy_gradient_is_that_of_reinforce_with_generalized_ad
         assert isinstance(sample.advantage, float)
         mask = sample.trajectory.action_mask
         estimate = generalized_advantages(
-            terminal_rewards(sample.advantage, mask), own, mask, trace=adaptive_trace(sum(mask))
+            terminal_rewards(sample.advantage, mask),
+            own,
+            mask,
+            trace=adaptive_trace(sum(mask), 1.5),
         )
         wanted = torch.tensor(estimate.advantages[np.flatnonzero(mask)], dtype=torch.float32)
         value = value + (wanted * torch.stack(longhand_logprobs(model, sample, 1.0))).sum()

@@ -186,17 +186,24 @@ async def test_a_request_in_flight_continues_with_the_new_weights(
 
 
 async def test_an_engine_that_is_held_samples_nothing_and_goes_on_with_its_tokens(
-    engine: VLLMEngine,
+    engine: VLLMEngine, tmp_path: Path
 ) -> None:
-    alone = await sample(engine, LONG_PROMPT, max_tokens=100, temperature=0.0)
-    asked = asyncio.ensure_future(sample(engine, LONG_PROMPT, max_tokens=100, temperature=0.0))
-    await asyncio.sleep(0)
+    model, version, prompt = other_model(tmp_path, seed=9), next(VERSIONS), LONG_PROMPT[:300]
+    await engine.publish(version, weights_of(model))
+    alone = await sample(engine, prompt, max_tokens=200, temperature=0.0)
+    asked = asyncio.ensure_future(sample(engine, prompt, max_tokens=200, temperature=0.0))
+    # Submitted after it and answered: the other has sampled about as much, far from its end.
+    await asyncio.create_task(sample(engine, prompt, max_tokens=16))
+    assert not asked.done()
     await engine.hold(is_paused=True)
-    is_new = asyncio.ensure_future(sample(engine, LONG_PROMPT[:200], max_tokens=1))
+    is_new = asyncio.ensure_future(sample(engine, prompt[:200], max_tokens=1))
     done, _ = await asyncio.wait([asked, is_new], timeout=1)
     assert not done  # one second is far more than both take
     await engine.hold(is_paused=False)
-    assert (await asked).token_ids == alone.token_ids
+    held = await asked
+    assert held.token_ids == alone.token_ids
+    assert held.versions == [version] * 200
+    assert distance(held, scores(model, prompt, held)) < 1e-4
     assert len((await is_new).token_ids) == 1
 
 
@@ -233,7 +240,7 @@ async def test_turns_that_are_given_up_in_mid_sampling_make_room_at_once(
     def long_turn() -> asyncio.Task[Sampled]:
         return asyncio.ensure_future(sample(engine, [3, 4, 5], max_tokens=480))
 
-    turns = [long_turn() for _ in range(SETTINGS.max_concurrent - 1)]
+    turns = [long_turn() for _ in range(SETTINGS.max_batch - 1)]
     await sample(engine, [3, 4, 5], max_tokens=2)  # the last place: all of them are sampling
     goes_on, *unwanted = [*turns, long_turn()]
     for turn in unwanted:
@@ -351,7 +358,8 @@ async def test_the_engine_follows_the_run_config() -> None:
         threads=2,
         index=0,
     )
-    assert (one.max_concurrent, one.kv_cache_gib, one.keep_master) == (34, 0.5, False)
+    assert (one.max_concurrent, one.max_batch) == (34, 68)
+    assert (one.kv_cache_gib, one.keep_master) == (0.5, False)
     assert engine_settings(es_config(), threads=1, index=0).keep_master
     assert not one.cuts_turns
     cutting = grpo_config(method={"name": "async_grpo"}, rollout={"weight_update_mode": "abort"})

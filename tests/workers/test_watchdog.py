@@ -192,6 +192,43 @@ async def test_the_evolution_loop_says_what_it_is_at(tmp_path: Path) -> None:
     }
 
 
+class Hanging(FakeGenerator):
+    """Episodes of a split never end from the version after the first update on, or from a prompt of
+    that update's successors."""
+
+    def __init__(self, split: str) -> None:
+        super().__init__(lambda *_: 1.0)
+        self.split = split
+
+    async def submit(self, requests: Any) -> None:
+        split, where, _ = requests[0].trajectory_id.split("/")
+        first = 1 if split == "heldout" else 2  # the version, or the prompt after the first batch
+        if split != self.split or int(where) < first:
+            await super().submit(requests)
+
+
+@pytest.mark.parametrize(
+    ("method", "split", "activity"),
+    [("async_grpo", "heldout", "evaluating"), ("one_step_off", "train", "starved")],
+)
+async def test_a_publish_that_has_to_wait_for_episodes_is_not_blamed_on_the_weights(
+    tmp_path: Path, method: str, split: str, activity: str
+) -> None:
+    config = grpo_config(
+        method={"name": method, "num_prompts": 2, "group_size": 2},
+        evaluation={"num_tasks": 2, "every_steps": 1},
+    )
+    context, _ = loop_context(config, [Hanging(split)], tmp_path)
+    running = asyncio.ensure_future(PolicyGradientLoop(context, FakeTrainer()).run())
+    for _ in range(3000):  # as far as it gets
+        await asyncio.sleep(0)
+    assert not running.done()
+    progress = context.progress
+    assert (progress.version, progress.activity) == (progress.reported + 1, activity)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 @pytest.mark.parametrize(
     ("counts", "activity"),
     [([(2, 2), (1, 1)], "tool"), ([(2, 2), (0, 1)], "starved"), ([(0, 0), (0, 0)], "starved")],

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 import traceback
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,9 +142,9 @@ class GeneratorActor:
         self._engine.shutdown()
 
     def _environment(self, request: EpisodeRequest) -> Environment:
-        # Episodes of one task meet different weather, the same one whenever they are replayed.
-        attempt = zlib.crc32(request.trajectory_id.encode())
-        return self._environments(self._config.environment, request.split, request.index, attempt)
+        return self._environments(
+            self._config.environment, request.split, request.index, request.attempt
+        )
 
     async def _play(self, request: EpisodeRequest) -> Trajectory:
         watched = self._tools.over(self._environment(request))

@@ -135,15 +135,15 @@ class Admission:
         playing = sum(rollout.num_playing for rollout in self._rollouts.values())
         has_place = playing < self._context.controls.config.rollout.max_concurrent
         if self.version is None or self._context.stop.is_set() or not has_place:
+            self._note_blocked(is_blocked=False)
             return None
         if self._again:
             return self._again.popleft()
-        if self._context.progress.version >= self._context.config.budget.max_steps:
-            return None
+        is_over = self._context.progress.version >= self._context.config.budget.max_steps
         ledger = self._pool.ledger
         room = self._room(self.version, ledger.issued - ledger.num_dropped)
-        self._note_blocked(is_blocked=room <= 0)
-        return self._pool.issue() if room > 0 else None
+        self._note_blocked(is_blocked=room <= 0 and not is_over)
+        return self._pool.issue() if room > 0 and not is_over else None
 
     @property
     def limit(self) -> float:

@@ -107,13 +107,7 @@ class LoopContext:
     def training_request(self, position: int, member: str, temperature: float) -> EpisodeRequest:
         """An episode of the task at ``position`` of the run's training order."""
         index = task_index(self.config.seed, position, self.num_train_tasks)
-        return EpisodeRequest(
-            trajectory_id=f"train/{position}/{member}",
-            prompt_id=f"train/{index}",
-            split="train",
-            index=index,
-            temperature=temperature,
-        )
+        return EpisodeRequest.of_training(position, member, index, temperature)
 
     def is_evaluated(self, version: int) -> bool:
         """True for the versions that the run evaluates while it goes on."""

@@ -290,8 +290,9 @@ class PolicyGradientLoop:
         self.pool.train(self.method, drifted)
         self._num_samples += len(trajectories)
         context.progress.version += 1
-        context.progress.activity = "updating"
+        context.progress.activity = "evaluating"
         await self._evaluations.evaluated()
+        context.progress.activity = "updating"
         evaluated_at = context.stopwatch()
         proof = await self.prover.publish(self.version, self.trainer)
         held_back, now = self.admission.backpressure_seconds(), context.stopwatch()

@@ -93,7 +93,10 @@ class Pool:
         """
         books, whole, reason = self.books, [], ""
         for each in group.trajectories:
-            wrong = why_dropped(each, needs_behavior=method.needs_behavior)
+            # Proximal log-probabilities are made of the age of each token.
+            wrong = why_dropped(
+                each, needs_behavior=method.needs_behavior, needs_versions=method.needs_proximal
+            )
             if wrong is None:
                 whole.append(each)
             else:

@@ -165,7 +165,10 @@ class Prover:
         is over. Nobody is welcomed meanwhile, who would begin something new."""
         if self._context.config.rollout.weight_update_mode != "wait":
             return True
+        progress = self._context.progress
+        activity, progress.activity = progress.activity, "starved"
         await unless_stopped(self._context.stop, self._generators.drain())
+        progress.activity = activity
         return not self._context.stop.is_set()
 
     async def _tried_twice(

@@ -11,6 +11,7 @@ from dashboard import markup, records, trouble
 from dashboard.forms import begins_with
 from dashboard.session import Site
 from dashboard.views.area import RunArea
+from dashboard.views.method_of import may_be_empty, method_of
 from dashboard.views.run_pause import goes_on
 from dashboard.words import clock_time, title_of, utc_time
 from lagoon.controls import PAUSED
@@ -24,8 +25,8 @@ CHIPS = {
 }
 """The states of a change, and how they are shown."""
 LIMITS = {
-    "rollout.max_concurrent": "An engine's batch stays what it was when the attempt started: of "
-    "more episodes than it holds the others wait in the engine for their turn.",
+    "rollout.max_concurrent": "An engine's batch holds twice what the attempt started with: of "
+    "more episodes than that the others wait in the engine for their turn.",
 }
 """What a change of a setting does not do."""
 
@@ -53,11 +54,11 @@ def form(site: Site, detail: records.RunDetail) -> None:
         st.rerun()
 
 
-def _input(detail: records.RunDetail, path: str, value: records.Setting) -> int | float | None:
+def _input(detail: records.RunDetail, path: str, value: records.Value) -> int | float | None:
     """A field of its own for each present value, so that it shows that of others' changes."""
     name = path.rpartition(".")[2]
     step = 0.5 if isinstance(value, float) else 1
-    optional = value is None or name.startswith("max_staleness")
+    optional = value is None or may_be_empty(method_of(detail["config"]), path)
     key = f"control {detail['id']} {path} {value}"
     found: int | float | None = st.number_input(
         title_of(name),

@@ -52,7 +52,7 @@ SIDES = (
 
 def show(area: RunArea) -> None:
     """Both causes: in words, then figure by figure over the steps."""
-    if area.detail["config"].get("trainer") is None:
+    if not area.has_trainer:
         words = "Evolution strategies have no trainer: the engines hold the only weights there are."
         st.html(markup.empty("No drift here.", words))
         return
@@ -60,9 +60,11 @@ def show(area: RunArea) -> None:
         words = "It is measured with each update: trainer against generators, token by token."
         st.html(markup.empty("No drift measured yet.", words))
         return
+    unknown = area.curve(DRIFT_TOKENS, cause="unknown")
+    num_unknown = unknown.last(0.0) if unknown else 0.0
     verdicts = {
         "mismatch": mismatch_verdict(_newest(area, "mismatch")),
-        "lag": lag_verdict(_newest(area, "lag")),
+        "lag": lag_verdict(_newest(area, "lag"), num_unknown),
     }
     for (cause, title, note), column in zip(CAUSES, st.columns(2, gap="medium"), strict=True):
         with column, st.container(key=f"panel_drift_{cause}"):
@@ -74,8 +76,7 @@ def show(area: RunArea) -> None:
                 panel(area, title, f"{key}_{cause}", partial(draw, area, cause), note)
     note = "Trained tokens by what set the policies apart"
     panel(area, "Tokens", "drift_tokens", lambda: _tokens(area), note)
-    unknown = area.curve(DRIFT_TOKENS, cause="unknown")
-    st.caption(f"{unknown_words(unknown.last(0.0) if unknown else 0.0)} {RULES}")
+    st.caption(f"{unknown_words(num_unknown)} {RULES}")
 
 
 def _newest(area: RunArea, cause: Cause) -> Drifted | None:

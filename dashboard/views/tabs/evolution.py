@@ -30,13 +30,12 @@ TOGETHER = {
 def show(area: RunArea) -> None:
     """Sigma and alpha, update norm against its law, fitness, drift."""
     if not area.curves(METRICS):
-        is_gradient = area.detail["config"].get("trainer") is not None
         st.html(
             markup.empty(
-                "No sigma here." if is_gradient else "No generation finished yet.",
+                "No sigma here." if area.has_trainer else "No generation finished yet.",
                 f"{area.detail['method']} learns by gradients; sigma belongs to evolution "
                 "strategies."
-                if is_gradient
+                if area.has_trainer
                 else "Sigma, fitness and the update's length appear with the first generation.",
             )
         )

@@ -1,14 +1,10 @@
 """Learning: everything else the run reports, small multiples by panel."""
 
-from html import escape
-from itertools import groupby
-
 import streamlit as st
 
-from dashboard import charts, markup
-from dashboard.views import critic
-from dashboard.views.area import RunArea, show_chart
-from dashboard.watch import Curve
+from dashboard import markup
+from dashboard.views import critic, small_charts
+from dashboard.views.area import RunArea
 from lagoon.metrics import CATALOGUE, Metric
 
 ELSEWHERE = {"staleness", "pool", "ledger", "drift", "es", "heldout", "progress"}
@@ -25,7 +21,6 @@ TITLES = {
 }
 TOGETHER = {"throughput": "time"}
 """Small panels that are shown under another's title."""
-COLUMNS = 3
 
 
 def show(area: RunArea) -> None:
@@ -37,11 +32,8 @@ def show(area: RunArea) -> None:
         and metric.panel not in ELSEWHERE
         and metric.name not in OF_THE_CRITIC
     ]
-    found = area.curves(wanted)
-    by_name: dict[str, list[Curve]] = {
-        name: list(curves) for name, curves in groupby(found, key=lambda curve: curve.name)
-    }
-    shown = [metric for metric in wanted if metric.name in by_name]
+    reported = {curve.name for curve in area.curves(wanted)}
+    shown = [metric for metric in wanted if metric.name in reported]
     if not shown:
         st.html(markup.empty("No points yet.", "Charts appear with the first step."))
         return
@@ -51,29 +43,5 @@ def show(area: RunArea) -> None:
         groups.setdefault(TOGETHER.get(metric.panel, metric.panel), []).append(metric)
     for name, metrics in groups.items():
         if metrics:
-            _panel(area, name, metrics, by_name)
-
-
-def _panel(
-    area: RunArea, name: str, metrics: list[Metric], by_name: dict[str, list[Curve]]
-) -> None:
-    st.html(markup.heading(TITLES.get(name, name.capitalize())))
-    for start in range(0, len(metrics), COLUMNS):
-        row = st.columns(COLUMNS, gap="medium")
-        for column, metric in zip(row, metrics[start : start + COLUMNS], strict=False):
-            with column:
-                _small(area, metric, by_name[metric.name])
-
-
-def _small(area: RunArea, metric: Metric, curves: list[Curve]) -> None:
-    title = metric.name.split("/")[1].replace("_", " ")
-    with st.container(key=f"panel_small_{metric.name.replace('/', '_')}"):
-        st.html(
-            f'<div class="lg-small" title="{escape(metric.description)}">'
-            f"<b>{escape(title)}</b><span>{escape(metric.unit)}</span></div>"
-        )
-        show_chart(
-            area,
-            f"small_{metric.name.replace('/', '_')}",
-            lambda: charts.small_multiple(curves, metric, area.ruler),
-        )
+            st.html(markup.heading(TITLES.get(name, name.capitalize())))
+            small_charts.show(area, metrics)

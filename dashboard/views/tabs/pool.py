@@ -14,7 +14,7 @@ from dashboard.pool_words import (
     waits_of,
     what_and_why,
 )
-from dashboard.views import pool_ledger, pool_losses
+from dashboard.views import pool_ledger, pool_losses, pool_rejections
 from dashboard.views.area import RunArea, panel
 from dashboard.views.method_of import has_own_target, is_synchronous, method_of
 from dashboard.watch import Curve
@@ -71,7 +71,7 @@ POOL = (POOL_OFFERED, POOL_TARGET, POOL_LIMIT, REJECTED, REJECTION_RATE)
 
 def show(area: RunArea) -> None:
     """What the pool does and why; occupancy, waits and ledgers; what was given up."""
-    if area.detail["config"].get("trainer") is None:
+    if not area.has_trainer:
         words = "Evolution strategies have no pool: every member plays all its cases at once."
         st.html(markup.empty("No pool here.", words))
         return
@@ -99,6 +99,7 @@ def show(area: RunArea) -> None:
     with right:
         pool_ledger.show(area)
     pool_losses.show(area)
+    pool_rejections.show(area)
 
 
 def _now(area: RunArea, offered_before: float | None) -> PoolNow:

@@ -151,7 +151,7 @@ def verdict(
     totals: dict[str, dict[int, int]], method: str, *, is_synchronous: bool
 ) -> tuple[str, str]:
     """The histogram in a sentence, and for an all-zero one the reason."""
-    counts = totals[TOTAL_HISTOGRAM.name] or totals[WORST_HISTOGRAM.name]
+    counts = totals[TOTAL_HISTOGRAM.name]
     tokens = sum(counts.values())
     stale = sum(count for lag, count in counts.items() if lag)
     if not stale:
@@ -163,9 +163,9 @@ def verdict(
             if is_synchronous
             else "Generation kept up with training so far.",
         )
-    mean = sum(lag * count for lag, count in counts.items()) / tokens
     return (
-        f"Trained tokens lag by {mean:.2f} policy versions on average, {max(counts)} at most.",
+        f"Trained tokens lag by {mean(counts):.2f} policy versions on average, {max(counts)} at "
+        "most.",
         f"{percent(1 - stale / tokens)} of {number(tokens)} tokens were trained on by the very "
         "version that sampled them.",
     )

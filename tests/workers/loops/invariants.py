@@ -96,6 +96,13 @@ def evaluations_are_of_their_versions(run: Ran, config: RunConfig) -> None:
 
 
 def is_balanced(sink: ListSink, step: int) -> bool:
+    """Both ledgers, as reported."""
+    tokens = {p.labels["place"]: p.value for at, p in sink.points(m.LEDGER_TOKENS) if at == step}
+    issued_tokens = tokens.pop("issued")
+    tokens |= {
+        p.labels["reason"]: p.value for at, p in sink.points(m.LEDGER_TOKENS_DROPPED) if at == step
+    }
     places = (m.POOL_GENERATING, m.POOL_READY, m.POOL_RESERVED, m.LEDGER_TRAINED, m.LEDGER_DROPPED)
     parts = sum(p.value for each in places for at, p in sink.points(each) if at == step)
-    return bool(sink.values(m.LEDGER_ISSUED)[step] == parts)
+    is_balanced_in_tokens = issued_tokens == sum(tokens.values()) > 0
+    return is_balanced_in_tokens and bool(sink.values(m.LEDGER_ISSUED)[step] == parts)

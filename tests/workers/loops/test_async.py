@@ -79,7 +79,6 @@ def test_whatever_the_order_of_things_nothing_is_trained_that_should_not_be(
     chance: Chance, method: tuple[dict[str, Any], str | None], num_generators: int, places: int
 ) -> None:
     chosen, mode = method
-    places = max(places, 4)
     config = overlapping(chosen, mode, places=places)
     with TemporaryDirectory() as folder:
         run = asyncio.run(ran(config, Path(folder), chance, num_generators))
