@@ -1,4 +1,4 @@
-"""What a method rejects from its pool: how much, what it was like, what keeping it had cost."""
+"""What a method rejects from its pool: how much, what it was like, what keeping it would have cost."""
 
 import math
 
@@ -47,7 +47,7 @@ def show(area: RunArea) -> None:
         st.html(_kept_and_rejected(area, step))
         costs = (area.curve(STALENESS_IF_KEPT), area.curve(DELAY_IF_KEPT))
         st.caption(cost_words(step, *costs, area.curve(STALENESS_TOTAL)))
-    note = "By reason; scores, lengths and outcomes of both; what keeping everything had cost"
+    note = "By reason; scores, lengths and outcomes of both; what keeping all would have cost"
     st.html(markup.heading("Rejections over the run", note))
     small_charts.show(area, OVER_THE_RUN)
 
