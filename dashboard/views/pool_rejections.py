@@ -1,4 +1,4 @@
-"""What a method rejects from its pool: how much, what it was like, what keeping it would have cost."""
+"""What a method rejects from its pool: how much, what it was like, what keeping it would cost."""
 
 import math
 
