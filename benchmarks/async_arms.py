@@ -16,7 +16,7 @@ SYNC, PACE, UNFILTERED = "grpo, synchronous", "pace", "async_grpo, unfiltered"
 BOUNDED, SAO = "async_grpo, bound and correction", "sao"
 PACE_PLAIN, UNFILTERED_PLAIN = "pace, no correction", "async_grpo, unfiltered, no correction"
 UNFILTERED_SLOW = "async_grpo, unfiltered, no correction, the rate of pace"
-PACE_RESCORED, SAO_UNBOUNDED = "pace, rescored", "sao, no bound"
+PACE_RESCORED = "pace, rescored"
 
 REGIME: Settings = {
     "environment.mean_wait_seconds": 0.3,
@@ -80,11 +80,10 @@ of staleness and one that does not."""
 ADDED: dict[str, Arm] = {
     UNFILTERED_SLOW: ARMS[UNFILTERED_PLAIN],
     PACE_RESCORED: Arm("pace-calculator", {"method.rescore": True}),
-    SAO_UNBOUNDED: Arm("sao-calculator", {"method.max_staleness": None}),
 }
 """Arms that were added when the others had been read, each to tell one thing apart: the filter from
-the learning rate, the drift of the present from that of the first look, the mask from the bound.
-They have no sweep of their own and are run behind the others of their seed."""
+the learning rate, the drift of the present from that of the first look. They have no sweep of their
+own and are run behind the others of their seed."""
 QUICK_ARMS = (SYNC, PACE)
 CHOSEN: dict[str, Settings] = {
     SYNC: {"trainer.learning_rate": 1e-4},
@@ -97,7 +96,6 @@ CHOSEN: dict[str, Settings] = {
     PACE_PLAIN: {"trainer.learning_rate": 5e-5},
     UNFILTERED_SLOW: {"trainer.learning_rate": 5e-5},
     PACE_RESCORED: {"trainer.learning_rate": 2e-4},
-    SAO_UNBOUNDED: {"trainer.learning_rate": 1e-4},
 }
 """What the sweep has found; arms that were added have what they are compared with."""
 

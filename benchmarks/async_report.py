@@ -27,17 +27,17 @@ still for and the others' do not; wall-clock has it and everything else, and asy
 evaluated more often in the same time: the truth lies between. One run at a time; each seed begins
 with another arm. Dropped are groups, for `sao` trajectories, of the whole run; staleness is the
 mean of trained tokens in policy versions at about sync's training time. `sao` trains its critic
-alone in its first ten steps, and has its preset's bound of 4, which is ours. Learning rates and the
-correction are those of the sweep. PACE leaves the loss as it is: it is compared with unfiltered
-training under two losses. What the paper's loss corrects is not known; the pair without correction
-was added when its sweep had shown that the clipped ratio hides what staleness does here. The sweep
-gave PACE half of the other's rate there, so that pair differs in more than its filter; the same
-with one rate is judged beside it. PACE is the preset's, which measures drift once, when an update
-first sees a group. The last three arms were added when the others had been read, and have no sweep
-of their own: unfiltered training at the rate of PACE, PACE that measures drift anew at every
-version, and `sao` without a bound. Generator and trainer have one core each, and what
-plays the episodes beside the engine takes of both; for sync, whose phases take turns, the trainer
-has both."""
+alone in its first ten steps, and has its preset's bound of 4, which is ours. Learning rates and
+the correction are those of the sweep. PACE leaves the loss as it is: it is compared with
+unfiltered training under two losses. What the paper's loss corrects is not known; the pair without
+correction was added when its sweep had shown that the clipped ratio hides what staleness does
+here. The sweep gave PACE half of the other's rate there, so that pair differs in more than its
+filter; the same with one rate is judged beside it. PACE is the preset's, which measures drift
+once, when an update first sees a group. The last two arms were added when the others had been
+read, and have no sweep of their own: unfiltered training at the rate of PACE, and PACE that
+measures drift anew at every version. Generator and trainer have one core each, and what plays the
+episodes beside the engine takes of both; for sync, whose phases take turns, the trainer has
+both."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,16 @@ def mismatch_verdict(found: Drifted | None) -> Verdict:
 def lag_verdict(found: Drifted | None, num_unknown: float = 0.0) -> Verdict:
     """Older weights against new; ``num_unknown`` tokens of the newest step are in neither cause."""
     if found is None or not found.is_newest:
-        known = "whose version is known " if num_unknown else ""
+        if num_unknown:
+            return (
+                "No stale token could be compared at the newest step.",
+                "All of its tokens whose version and log-probability are known were sampled by the "
+                "version that was trained.",
+                "",
+            )
         return (
             "Nothing stale was trained on at the newest step.",
-            f"All of its tokens {known}were sampled by the version that was trained.",
+            "All of its tokens were sampled by the version that was trained.",
             "",
         )
     if found.effective_samples < FEW_SAMPLES or found.masked > MUCH_MASKED:

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from lagoon.metrics import (
     DELAY_IF_KEPT,
@@ -22,7 +23,7 @@ from lagoon.metrics import (
     REJECTION_RATE,
     STALENESS_IF_KEPT,
 )
-from lagoon.pace import Candidate, Choice
+from lagoon.pace import Candidate, Choice, RejectionReason
 from lagoon.points import Point, point
 
 
@@ -96,12 +97,11 @@ def _share_of(
 
 def rejection_points(choice: Choice, found: Rejection) -> list[Point]:
     """The figures as metrics; those of shares without a group are left out."""
-    reasons = Counter(choice.reasons)
+    counts = Counter(choice.reasons)
     points = [
         point(REJECTION_RATE, choice.excess, kind="raw"),
         point(REJECTION_RATE, choice.rate, kind="smoothed"),
-        *(point(REJECTED, count, reason=reason) for reason, count in sorted(reasons.items())),
-        *([] if reasons else [point(REJECTED, 0)]),
+        *(point(REJECTED, counts[reason], reason=reason) for reason in get_args(RejectionReason)),
         point(STALENESS_IF_KEPT, found.without.staleness),
         point(DELAY_IF_KEPT, found.delay_steps),
     ]

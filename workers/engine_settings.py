@@ -43,8 +43,13 @@ class EngineSettings:
 
     @property
     def max_batch(self) -> int:
-        """Requests that one batch of the engine holds."""
-        return max(self.max_concurrent, min(HEADROOM * self.max_concurrent, PREFILL_TOKENS))
+        """Requests that one batch of the engine holds: vLLM wants no more than ``step_tokens``."""
+        return min(HEADROOM * self.max_concurrent, self.step_tokens)
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens that one engine step may compute, prompts included."""
+        return max(PREFILL_TOKENS, self.max_length_tokens)
 
 
 def engine_settings(config: RunConfig, *, threads: int, index: int) -> EngineSettings:
@@ -104,7 +109,7 @@ def engine_arguments(model_folder: Path, settings: EngineSettings) -> AsyncEngin
         dtype=settings.dtype,
         max_model_len=settings.max_length_tokens,
         max_num_seqs=settings.max_batch,
-        max_num_batched_tokens=max(PREFILL_TOKENS, settings.max_length_tokens),
+        max_num_batched_tokens=settings.step_tokens,
         kv_cache_memory_bytes=int(settings.kv_cache_gib * GIB),
         enable_prefix_caching=True,
         enforce_eager=True,

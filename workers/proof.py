@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 from workers.canary import Answers, Scores, difference
 from workers.failures import RunFailed
@@ -54,7 +55,7 @@ def judged(answers: Answers, version: int, expected: Expected | None, *, is_stuc
     ``is_stuck``: they are those of the version before, which the new weights cannot give.
     """
     found = None if expected is None else difference(answers, expected.scores)
-    fault = _wrong_version(answers, version)
+    fault = _unsaid(answers) or _wrong_version(answers, version)
     if not fault and answers[-1].num_cached_tokens:
         fault = "its cache holds keys and values of the version before"
     if not fault and is_stuck:
@@ -62,6 +63,11 @@ def judged(answers: Answers, version: int, expected: Expected | None, *, is_stuc
     if not fault and expected is not None and found is not None:
         fault = _too_far(found, expected)
     return Verdict(fault, found)
+
+
+def _unsaid(answers: Answers) -> str:
+    logprobs = (logprob for answer in answers for logprob in answer.logprobs)
+    return "" if all(map(isfinite, logprobs)) else "its tokens come without log-probabilities"
 
 
 def _wrong_version(answers: Answers, version: int) -> str:

@@ -46,7 +46,7 @@ def show(area: RunArea) -> None:
         bias = area.curve(LEDGER_LENGTH_BIAS)
         if bias and bias.values:
             st.caption(bias_words(bias.last()))
-    small_charts.show(area, [LEDGER_LENGTH_BIAS, LEDGER_DROPPED_TRAJECTORIES])
+        small_charts.show(area, [LEDGER_LENGTH_BIAS, LEDGER_DROPPED_TRAJECTORIES])
 
 
 def dropped_by_step(area: RunArea) -> Curve | None:

@@ -1,6 +1,7 @@
 """What a method rejects from its pool: how much, what it was like, what keeping it would cost."""
 
 import math
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -28,6 +29,8 @@ OVER_THE_RUN = (
     STALENESS_IF_KEPT,
     DELAY_IF_KEPT,
 )
+AT_ONE_STEP = (*OVER_THE_RUN[1:], STALENESS_TOTAL)
+"""What is told of the last step that rejected anything."""
 METRICS = (REJECTION_RATE, STALENESS_TOTAL, *OVER_THE_RUN)
 
 
@@ -41,7 +44,7 @@ def show(area: RunArea) -> None:
         note = "Share of the ready groups to be rejected"
         panel(area, "Rejection rate", "rejection_rate", lambda: _rates(area), note)
     with right, st.container(key="panel_rejected"):
-        step = last_rejection(area.curves([REJECTED]))
+        step = last_rejection(area.curves([REJECTED]), area.curves(AT_ONE_STEP))
         where = "none was rejected yet" if step is None else f"step {step}, the last that rejected"
         st.html(markup.heading("Kept and rejected", f"Means over the pool: {where}"))
         st.html(_kept_and_rejected(area, step))
@@ -52,9 +55,16 @@ def show(area: RunArea) -> None:
     small_charts.show(area, OVER_THE_RUN)
 
 
-def last_rejection(rejected: list[Curve]) -> int | None:
-    """The newest step that rejected a group, whatever the reason; None before the first."""
-    steps = [step for curve in rejected for step, count in curve.values.items() if count]
+def last_rejection(rejected: Sequence[Curve], told: Sequence[Curve]) -> int | None:
+    """The newest step that rejected a group, whatever the reason; None before the first.
+
+    ``told`` are curves that are to be read there: of those that are thinned, each on its own, only
+    steps that all of them have left are looked at.
+    """
+    steps = {step for curve in rejected for step, count in curve.values.items() if count}
+    for curve in told:
+        if curve.is_thinned:
+            steps &= curve.values.keys()
     return max(steps, default=None)
 
 

@@ -169,7 +169,6 @@ def test_each_seed_begins_with_another_arm() -> None:
     [
         (arms.UNFILTERED_SLOW, arms.UNFILTERED_PLAIN, {"trainer.learning_rate"}),
         (arms.PACE_RESCORED, arms.PACE, {"method.rescore"}),
-        (arms.SAO_UNBOUNDED, arms.SAO, {"method.max_staleness"}),
     ],
 )
 def test_an_arm_that_was_added_tells_one_thing_apart(

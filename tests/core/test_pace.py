@@ -284,6 +284,7 @@ def test_a_step_without_rejection_reports_none_and_no_figures_of_nothing() -> No
     pool = alone(one(), one())
     _, choice = decide(pace_settings(1, 2), PaceState(), pool)
     points = rejection_points(choice, rejection(pool, choice, 1))
-    assert ("pool/rejected", 0, {}) in [(p.name, p.value, p.labels) for p in points]
+    rejected = {p.labels["reason"]: p.value for p in points if p.name == "pool/rejected"}
+    assert rejected == {"rejected_waiting": 0, "rejected_drift": 0}
     assert {p.labels["fate"] for p in points if "fate" in p.labels} == {"kept"}
     assert not any(math.isnan(p.value) for p in points)

@@ -70,7 +70,10 @@ def test_the_settings_are_shown_and_only_what_differs_is_sent() -> None:
 def test_the_field_for_concurrency_says_how_far_a_change_goes() -> None:
     tested = open_page(paced(), "run", run="r7k2m9qd", tab="controls")
     helps = {each.label: each.help for each in tested.number_input}
-    assert "`rollout.max_concurrent`. An engine's batch holds twice what" in helps["Max concurrent"]
+    assert (
+        "`rollout.max_concurrent`. An engine's batch holds up to twice what"
+        in helps["Max concurrent"]
+    )
     assert helps["Target"] == "`method.target`"
 
 

@@ -209,8 +209,12 @@ def test_a_bias_in_length_is_said_in_words(bias: float, words: str) -> None:
 
 def test_the_cost_of_keeping_everything_is_that_of_the_last_step_that_rejected() -> None:
     rejected = [Curve("r", {"reason": "a"}, {1: 2.0, 4: 0.0}), Curve("r", {}, {3: 1.0, 5: 0.0})]
-    assert last_rejection(rejected) == 3
-    assert last_rejection([Curve("r", {}, {1: 0.0})]) is None
+    assert last_rejection(rejected, []) == 3
+    assert last_rejection([Curve("r", {}, {1: 0.0})], []) is None
+    whole, thinned = Curve("s", {}, {1: 1.0}), Curve("s", {}, {1: 1.0, 5: 1.0})
+    thinned.is_thinned = True
+    assert last_rejection(rejected, [whole]) == 3
+    assert last_rejection(rejected, [thinned]) == 1
     trained = Curve("t", {}, {3: 1.0, 5: 9.0})
     staleness, delay = Curve("s", {}, {3: 1.25, 5: 8.0}), Curve("d", {}, {3: 0.5, 5: 0.0})
     known = cost_words(3, staleness, delay, trained)

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +360,7 @@ async def test_the_engine_follows_the_run_config() -> None:
         index=0,
     )
     assert (one.max_concurrent, one.max_batch) == (34, 68)
+    assert [replace(one, max_concurrent=n).max_batch for n in (4096, 5000, 9000)] == [8192] * 3
     assert (one.kv_cache_gib, one.keep_master) == (0.5, False)
     assert engine_settings(es_config(), threads=1, index=0).keep_master
     assert not one.cuts_turns

@@ -38,8 +38,10 @@ def test_each_fault_is_named() -> None:
     assert far.fault.startswith("its log-probabilities are 0.5 nats away from the trainer's")
 
 
-def test_a_log_probability_that_is_no_number_proves_nothing() -> None:
-    assert judged(answers(logprob=math.nan), 3, expected(), is_stuck=False).fault
+def test_a_log_probability_that_is_no_number_proves_nothing_and_is_not_called_far_away() -> None:
+    for by_whom in (expected(), None):
+        said = judged(answers(logprob=math.nan), 3, by_whom, is_stuck=False)
+        assert said.fault == "its tokens come without log-probabilities"
 
 
 def test_a_proof_names_the_generator_that_has_none() -> None:

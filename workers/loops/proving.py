@@ -167,8 +167,10 @@ class Prover:
             return True
         progress = self._context.progress
         activity, progress.activity = progress.activity, "starved"
-        await unless_stopped(self._context.stop, self._generators.drain())
-        progress.activity = activity
+        try:
+            await unless_stopped(self._context.stop, self._generators.drain())
+        finally:
+            progress.activity = activity
         return not self._context.stop.is_set()
 
     async def _tried_twice(

@@ -70,7 +70,7 @@ POOL = (POOL_OFFERED, POOL_TARGET, POOL_LIMIT, REJECTED, REJECTION_RATE)
 
 
 def show(area: RunArea) -> None:
-    """What the pool does and why; occupancy, waits and ledgers; what was given up."""
+    """What the pool does and why; occupancy, waits and ledgers; what was given up, and rejected."""
     if not area.has_trainer:
         words = "Evolution strategies have no pool: every member plays all its cases at once."
         st.html(markup.empty("No pool here.", words))
