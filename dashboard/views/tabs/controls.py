@@ -25,8 +25,8 @@ CHIPS = {
 }
 """The states of a change, and how they are shown."""
 LIMITS = {
-    "rollout.max_concurrent": "An engine's batch holds up to twice what the attempt started with: of "
-    "more episodes than that the others wait in the engine for their turn.",
+    "rollout.max_concurrent": "An engine's batch holds up to twice what the attempt started with: "
+    "of more episodes than that the others wait in the engine for their turn.",
 }
 """What a change of a setting does not do."""
 
