@@ -88,4 +88,4 @@ def test_a_group_of_unknown_versions_is_given_up_and_counted_as_that() -> None:
     found = select([pooled(None, 9), pooled(9, 9), pooled(9, 9)])
     assert found.drawn == (1, 2)
     assert dict(found.dropped) == {0: "versions_missing"}
-    assert [point.value for point in found.points if point.name == REJECTED.name] == [0]
+    assert [point.value for point in found.points if point.name == REJECTED.name] == [0, 0]
