@@ -1,16 +1,21 @@
 """What a step reports of its pool: how much was ready at the draw, and what the bound allows."""
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lagoon import metrics as m
+from lagoon.controls import Change
 from lagoon.ledger import Ledger
 from tests.builders import grpo_config
+from tests.workers.fakes import FakeGenerator, loop_context
 from tests.workers.streaming import Chance, ran
 from workers.loops.admission import Admission
 from workers.loops.pool import Pool
+from workers.rollout import EpisodeRequest
 
 BATCH = {"num_prompts": 2, "group_size": 2}
 
@@ -99,3 +104,36 @@ async def test_a_step_is_charged_with_no_more_back_pressure_than_it_lasted(
     # The clock of this test moves with every reading: at most one of them is not the step's own.
     assert all(held_back[step] <= steps[step] + 1 for step in steps)
     assert sum(asked) > sum(held_back.values())
+
+
+class Endless(FakeGenerator):
+    """Plays and plays."""
+
+    async def submit(self, requests: Sequence[EpisodeRequest]) -> None:
+        pass
+
+
+async def test_the_bound_holds_nobody_back_for_whom_there_is_no_place(tmp_path: Path) -> None:
+    method = {"name": "async_grpo", "max_staleness": 1}
+    config = grpo_config(method=method | BATCH, rollout={"max_concurrent": 24})
+    context, _ = loop_context(config, [Endless(lambda *_: 1.0)], tmp_path)
+    changed = asyncio.Event()
+    admission = Admission(context, Pool(context.begins), changed)
+    admission.version = 0
+    running = asyncio.ensure_future(admission.run())
+
+    async def seconds_held_back() -> float:
+        changed.set()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        admission.backpressure_seconds()  # from here on
+        return admission.backpressure_seconds()
+
+    assert await seconds_held_back() > 0
+    assert len(admission.in_flight) == 4  # two batches: what the bound allows
+    fewer = Change(number=1, settings={"rollout.max_concurrent": 8})  # as many as are played
+    context.controls.deliver([fewer])
+    context.controls.take()
+    assert await seconds_held_back() == 0
+    running.cancel()
+    await admission.give_up()
